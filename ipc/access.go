@@ -1,0 +1,51 @@
+package ipc
+
+import "slices"
+
+// access is the table of who may call which host and control method. A role that is not listed may not.
+// Services of workers are not in it: only the supervisor holds those connections.
+var access = map[string][]string{
+	"/hermes.host.v1.Inbox/Accept": {RoleGateway},
+
+	"/hermes.host.v1.Turns/Load":      {RoleAgent},
+	"/hermes.host.v1.Turns/Append":    {RoleAgent},
+	"/hermes.host.v1.Turns/Finish":    {RoleAgent},
+	"/hermes.host.v1.Turns/Follow":    {RoleGateway},
+	"/hermes.host.v1.Turns/Interrupt": {RoleGateway},
+	"/hermes.host.v1.Turns/Decide":    {RoleGateway},
+
+	"/hermes.host.v1.Tools/List": {RoleAgent},
+	"/hermes.host.v1.Tools/Call": {RoleAgent},
+
+	"/hermes.host.v1.Boards/CreateTask": {RoleTools, RoleOperator},
+	"/hermes.host.v1.Boards/ListTasks":  {RoleTools, RoleKanban, RoleOperator},
+	"/hermes.host.v1.Boards/GetTask":    {RoleTools, RoleKanban, RoleOperator},
+	"/hermes.host.v1.Boards/SetStatus":  {RoleTools, RoleOperator},
+	"/hermes.host.v1.Boards/Subscribe":  {RoleTools, RoleOperator},
+	"/hermes.host.v1.Boards/Unseen":     {RoleKanban},
+	"/hermes.host.v1.Boards/Notify":     {RoleKanban},
+
+	"/hermes.host.v1.Events/Publish": {RoleAgent, RoleTools, RoleGateway, RoleKanban, RoleCron},
+	"/hermes.host.v1.Config/Secret":  {RoleAgent, RoleTools, RoleGateway, RoleCron, RolePlugin},
+
+	"/hermes.control.v1.Control/Status":        {RoleOperator},
+	"/hermes.control.v1.Control/RestartWorker": {RoleOperator},
+	"/hermes.control.v1.Control/StopWorker":    {RoleOperator},
+	"/hermes.control.v1.Control/StartWorker":   {RoleOperator},
+	"/hermes.control.v1.Control/Shutdown":      {RoleOperator},
+	"/hermes.control.v1.Control/Logs":          {RoleOperator},
+	"/hermes.control.v1.Control/Events":        {RoleOperator},
+	"/hermes.control.v1.Control/Fds":           {RoleOperator},
+
+	"/hermes.control.v1.Chat/Send":        {RoleOperator},
+	"/hermes.control.v1.Chat/Follow":      {RoleOperator},
+	"/hermes.control.v1.Chat/Interrupt":   {RoleOperator},
+	"/hermes.control.v1.Chat/Decide":      {RoleOperator},
+	"/hermes.control.v1.Chat/Notices":     {RoleOperator},
+	"/hermes.control.v1.Chat/Acknowledge": {RoleOperator},
+}
+
+// Allowed says whether role may call a method, named as gRPC names it ("/package.Service/Method").
+func Allowed(role, method string) bool {
+	return slices.Contains(access[method], role)
+}

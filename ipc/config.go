@@ -1,0 +1,43 @@
+package ipc
+
+import "time"
+
+// The configuration that a worker gets in Init, as JSON, one type a role. None holds a secret: those are asked
+// for by name with Config.Secret.
+
+// AgentConfig configures an agent worker.
+type AgentConfig struct {
+	Provider            string `json:"provider"` // offline | openai
+	Model               string `json:"model"`
+	BaseURL             string `json:"base_url"`
+	APIKeyName          string `json:"api_key_name"` // name for Config.Secret, empty if the provider needs none
+	MaxTurns            int    `json:"max_turns"`    // provider calls a turn (agent.max_turns)
+	APIRetries          int    `json:"api_max_retries"`
+	ToolsAtOnce         int    `json:"tools_at_once"` // parallel tool calls a turn
+	Home                string `json:"home"`          // for SOUL.md and memories
+	ContextFileMaxChars int    `json:"context_file_max_chars"`
+}
+
+// ToolsConfig configures the built-in tools worker.
+type ToolsConfig struct {
+	Home             string        `json:"home"`      // memories live there
+	WorkDir          string        `json:"work_dir"`  // terminal.cwd
+	SpillDir         string        `json:"spill_dir"` // whole outputs that were cut
+	TerminalTimeout  time.Duration `json:"terminal_timeout"`
+	MaxOutputChars   int           `json:"max_output_chars"` // tool_output.max_bytes
+	FileReadMaxChars int           `json:"file_read_max_chars"`
+	MemoryCharLimit  int           `json:"memory_char_limit"`
+	UserCharLimit    int           `json:"user_char_limit"`
+	EnvPassthrough   []string      `json:"env_passthrough"`
+}
+
+// GatewayConfig configures one gateway worker.
+type GatewayConfig struct {
+	Platform string         `json:"platform"`
+	Settings map[string]any `json:"settings"` // the adapter's own, from adapters.<platform>
+}
+
+// KanbanConfig configures the kanban worker.
+type KanbanConfig struct {
+	Interval time.Duration `json:"interval"` // between looks for unseen events
+}

@@ -1,0 +1,101 @@
+package ipc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// deadlines holds the longest time a unary call may take. gRPC and go-plugin set none of their own, so a frozen
+// peer would hold its caller for ever. A caller's shorter deadline wins.
+var deadlines = map[string]time.Duration{
+	// A worker's own start: an adapter may look up its account first.
+	"/hermes.worker.v1.Worker/Init": 10 * time.Second,
+	// Three missed in a row make a worker frozen, so this bounds how long that takes to find.
+	"/hermes.worker.v1.Worker/Health": time.Second,
+	// The caller passes the drain budget; this is only the ceiling.
+	"/hermes.worker.v1.Worker/Drain": 10 * time.Minute,
+	"/hermes.worker.v1.Worker/Stats": time.Second,
+
+	"/hermes.agent.v1.Agent/Interrupt": 5 * time.Second,
+
+	"/hermes.tool.v1.Tool/Describe": 5 * time.Second,
+	"/hermes.tool.v1.Tool/Check":    5 * time.Second,
+
+	// One platform request with its retries inside the adapter; a row whose call runs into this is unknown.
+	"/hermes.adapter.v1.Adapter/Deliver": 30 * time.Second,
+	"/hermes.adapter.v1.Adapter/Status":  time.Second,
+
+	"/hermes.kanban.v1.Kanban/Tick": 30 * time.Second,
+
+	// Store calls wait for a group commit; a foreign process may hold the write lock for 20 s (a VACUUM).
+	"/hermes.host.v1.Inbox/Accept":      30 * time.Second,
+	"/hermes.host.v1.Turns/Append":      30 * time.Second,
+	"/hermes.host.v1.Turns/Finish":      30 * time.Second,
+	"/hermes.host.v1.Turns/Interrupt":   10 * time.Second,
+	"/hermes.host.v1.Turns/Decide":      30 * time.Second,
+	"/hermes.host.v1.Tools/List":        5 * time.Second,
+	"/hermes.host.v1.Boards/CreateTask": 30 * time.Second,
+	"/hermes.host.v1.Boards/ListTasks":  10 * time.Second,
+	"/hermes.host.v1.Boards/GetTask":    10 * time.Second,
+	"/hermes.host.v1.Boards/SetStatus":  30 * time.Second,
+	"/hermes.host.v1.Boards/Subscribe":  30 * time.Second,
+	"/hermes.host.v1.Boards/Unseen":     10 * time.Second,
+	"/hermes.host.v1.Boards/Notify":     30 * time.Second,
+	"/hermes.host.v1.Events/Publish":    5 * time.Second,
+	"/hermes.host.v1.Config/Secret":     5 * time.Second,
+
+	"/hermes.control.v1.Control/Status": 5 * time.Second,
+	// Drain, stop ladder and start of one worker.
+	"/hermes.control.v1.Control/RestartWorker": 3 * time.Minute,
+	"/hermes.control.v1.Control/StopWorker":    3 * time.Minute,
+	"/hermes.control.v1.Control/StartWorker":   time.Minute,
+	"/hermes.control.v1.Control/Shutdown":      5 * time.Second,
+	"/hermes.control.v1.Control/Fds":           5 * time.Second,
+	"/hermes.control.v1.Chat/Send":             30 * time.Second,
+	"/hermes.control.v1.Chat/Interrupt":        10 * time.Second,
+	"/hermes.control.v1.Chat/Decide":           30 * time.Second,
+	"/hermes.control.v1.Chat/Acknowledge":      30 * time.Second,
+}
+
+// streams names the streaming methods. They have no total deadline; what bounds each instead is said here.
+var streams = map[string]string{
+	"/hermes.agent.v1.Agent/Run":           "the turn queue ends a run that sends no event for a minute",
+	"/hermes.tool.v1.Tool/Invoke":          "the supervisor sets the tool's own maximum as deadline",
+	"/hermes.adapter.v1.Adapter/Show":      "ended with the adapter; deltas are dropped when it is slow",
+	"/hermes.host.v1.Turns/Load":           "ended by its last row; rows come from a bounded read",
+	"/hermes.host.v1.Turns/Follow":         "ended by the turn's final event or the follower",
+	"/hermes.host.v1.Tools/Call":           "bounded by the tool's deadline and the approval's",
+	"/hermes.control.v1.Control/Logs":      "ended by the reader",
+	"/hermes.control.v1.Control/Events":    "ended by the reader",
+	"/hermes.control.v1.Chat/Follow":       "ended by the turn's final event or the follower",
+	"/hermes.control.v1.Chat/Notices":      "ended by the terminal",
+	"/grpc.health.v1.Health/Watch":         "go-plugin's own",
+	"/plugin.GRPCBroker/StartStream":       "go-plugin's own, for the life of the worker",
+	"/plugin.GRPCStdio/StreamStdio":        "go-plugin's own, for the life of the worker",
+	"/grpc.reflection.v1.ServerReflection": "go-plugin's own",
+}
+
+// Deadline returns the ceiling of a unary method; ok is false for a method that is not in the table.
+func Deadline(method string) (d time.Duration, ok bool) {
+	d, ok = deadlines[method]
+	return d, ok
+}
+
+// fallbackDeadline bounds unary calls of services that are not ours (go-plugin's health check and controller).
+const fallbackDeadline = 5 * time.Second
+
+func withDeadline(ctx context.Context, method string) (context.Context, context.CancelFunc) {
+	d, ok := deadlines[method]
+	if !ok {
+		d = fallbackDeadline
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+func deadlineUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := withDeadline(ctx, method)
+	defer cancel()
+	return FromStatus(method, invoke(ctx, method, req, reply, cc, opts...))
+}

@@ -1,0 +1,118 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The kinds of failure that a caller decides on. They cross the wire as gRPC codes and become process exit codes;
+// errors.Is works on both sides.
+var (
+	ErrInvalid   = errors.New("invalid request")       // the caller must change it
+	ErrNotFound  = errors.New("not found")             //
+	ErrExists    = errors.New("already there")         //
+	ErrDenied    = errors.New("not allowed")           //
+	ErrLeaseLost = errors.New("lease lost")            // somebody newer owns the turn; stop
+	ErrRefused   = errors.New("refused in this state") // not now, not by repeating
+	ErrBusy      = errors.New("too busy")              // try again later
+	ErrGone      = errors.New("peer is gone")          // the process at the other end ended or never was
+	ErrTimeout   = errors.New("took too long")         // outcome unknown
+	ErrCancelled = errors.New("cancelled")             //
+)
+
+var kinds = []struct {
+	err  error
+	code codes.Code
+	exit int
+}{
+	{ErrInvalid, codes.InvalidArgument, ExitUsage},
+	{ErrNotFound, codes.NotFound, ExitFailed},
+	{ErrExists, codes.AlreadyExists, ExitFailed},
+	{ErrDenied, codes.PermissionDenied, ExitFailed},
+	{ErrLeaseLost, codes.Aborted, ExitFailed},
+	{ErrRefused, codes.FailedPrecondition, ExitFailed},
+	{ErrBusy, codes.ResourceExhausted, ExitTryAgain},
+	{ErrGone, codes.Unavailable, ExitTryAgain},
+	{ErrTimeout, codes.DeadlineExceeded, ExitTryAgain},
+	{ErrCancelled, codes.Canceled, ExitFailed},
+}
+
+// Exit codes of every command, after sysexits.h where that has a number.
+const (
+	ExitOK       = 0
+	ExitFailed   = 1
+	ExitUsage    = 2
+	ExitTryAgain = 75 // EX_TEMPFAIL
+	ExitConfig   = 78 // EX_CONFIG
+)
+
+// ExitCode maps an error to the exit code of a command.
+func ExitCode(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return k.exit
+		}
+	}
+	return ExitFailed
+}
+
+// ToStatus makes err ready for the wire: an error of a kind above becomes its code, everything else Internal. The
+// text stays whole, as both ends belong to one installation.
+func ToStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return status.Error(k.code, err.Error())
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// A RemoteError is an error that came over the wire.
+type RemoteError struct {
+	Method  string
+	Message string
+	kind    error
+}
+
+func (e *RemoteError) Error() string {
+	if e.Message == "" {
+		return e.Method
+	}
+	return e.Message
+}
+
+// Unwrap returns the kind, so that errors.Is(err, ipc.ErrLeaseLost) works for the caller.
+func (e *RemoteError) Unwrap() error { return e.kind }
+
+// FromStatus turns what a gRPC call returned into a *RemoteError of one of the kinds above.
+func FromStatus(method string, err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	for _, k := range kinds {
+		if k.code == s.Code() {
+			return &RemoteError{Method: method, Message: s.Message(), kind: k.err}
+		}
+	}
+	return &RemoteError{Method: method, Message: fmt.Sprintf("%s: %s", s.Code(), s.Message())}
+}
