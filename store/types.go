@@ -287,7 +287,8 @@ type Event struct {
 	Fields  map[string]string
 }
 
-// EventFilter selects journal entries; zero fields select all. Limit keeps the newest, 0 means 100.
+// EventFilter selects journal entries; zero fields select all. Limit (0 means 100) keeps the newest, or, with AfterID,
+// the ones that follow it, so that a reader can page forward without a gap.
 type EventFilter struct {
 	AfterID int64
 	Since   time.Time

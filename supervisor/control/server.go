@@ -1,0 +1,115 @@
+// Package control is the control socket: what `ctl`, `chat` and other commands ask of the running supervisor.
+//
+// Rules: the socket is 0600 in a 0700 folder and the peer's uid is checked as well; whoever may open it may do
+// everything, so there is one role, the operator. Nothing here decides: every method hands over to the part of the
+// supervisor that owns the matter.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+)
+
+// drainTime is how long running calls may go on when the server is closed. Streams end at once: their context is
+// the server's.
+const drainTime = 2 * time.Second
+
+// A Server serves the control socket.
+type Server struct {
+	grpc   *grpc.Server
+	path   string
+	cancel context.CancelFunc
+	done   chan struct{}
+	once   sync.Once
+}
+
+// Services are the parts of the supervisor behind the socket.
+type Services struct {
+	Workers Workers
+	Hub     Hub
+	Journal Journal
+	Logs    Logs
+	// Status fills what the parts above do not know: the supervisor itself, model, stores, warnings.
+	Status func(ctx context.Context) (*controlv1.StatusResponse, error)
+	// Shutdown asks the supervisor to end as SIGTERM would. It returns at once.
+	Shutdown func()
+	// Register adds services that the socket shares with workers (Boards).
+	Register func(*grpc.Server)
+}
+
+// Listen makes the socket at path. Whatever is at path is removed: the caller holds the home's lock, so no other
+// supervisor serves it.
+func Listen(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("control socket %s: remove the old one: %w", path, err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// Serve serves s on l until Close. It returns at once.
+func Serve(l net.Listener, s Services, log hclog.Logger) *Server {
+	ctx, cancel := context.WithCancel(context.Background())
+	onPanic := func(method string, value any, stack []byte) {
+		log.Error("panic in a control call", "method", method, "panic", fmt.Sprint(value), "stack", string(stack))
+	}
+	options := append(ipc.ServerOptions(operator, onPanic), grpc.Creds(peerCredentials{uid: os.Getuid()}))
+	server := &Server{grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
+	controlv1.RegisterControlServer(server.grpc, &controlService{services: s, life: ctx})
+	controlv1.RegisterChatServer(server.grpc, &chatService{hub: s.Hub, life: ctx})
+	if s.Register != nil {
+		s.Register(server.grpc)
+	}
+	go func() {
+		defer close(server.done)
+		if err := server.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			log.Error("control socket ended", "error", err)
+		}
+	}()
+	return server
+}
+
+// Close ends all streams, lets running calls end within drainTime and removes the socket.
+func (s *Server) Close() {
+	s.once.Do(func() {
+		s.cancel()
+		stop := time.AfterFunc(drainTime, s.grpc.Stop)
+		s.grpc.GracefulStop()
+		stop.Stop()
+		<-s.done
+		_ = os.Remove(s.path)
+	})
+}
+
+// bound returns a context that ends with ctx or with the server.
+func bound(ctx, life context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// ended turns the end of the server into an error that clients know: the supervisor is going, come back later.
+func ended(err error, life context.Context) error {
+	if err != nil && life.Err() != nil {
+		return fmt.Errorf("supervisor is stopping: %w", ipc.ErrGone)
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// Workers are the supervised processes, by name. Errors are of package ipc's kinds.
+type Workers interface {
+	Status() []*controlv1.WorkerStatus
+	Restart(ctx context.Context, name string) (*controlv1.WorkerStatus, error)
+	Stop(ctx context.Context, name string) (*controlv1.WorkerStatus, error)
+	Start(ctx context.Context, name string) (*controlv1.WorkerStatus, error)
+	Fds(name string) (*controlv1.FdsResponse, error)
+}
+
+// Journal is the record of events.
+type Journal interface {
+	Read(ctx context.Context, f store.EventFilter, follow bool, send func(store.Event) error) error
+}
+
+// Logs are the lines of workers and supervisor.
+type Logs interface {
+	Read(ctx context.Context, worker string, tail int, follow bool, send func(*controlv1.LogLine) error) error
+}
+
+const defaultTail = 100
+
+type controlService struct {
+	controlv1.UnimplementedControlServer
+	services Services
+	life     context.Context
+}
+
+func (c *controlService) Status(ctx context.Context, _ *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
+	s, err := c.services.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Workers = c.services.Workers.Status()
+	return s, nil
+}
+
+func (c *controlService) RestartWorker(ctx context.Context, r *controlv1.RestartWorkerRequest) (*controlv1.RestartWorkerResponse, error) {
+	w, err := c.services.Workers.Restart(ctx, r.Name)
+	return &controlv1.RestartWorkerResponse{Worker: w}, err
+}
+
+func (c *controlService) StopWorker(ctx context.Context, r *controlv1.StopWorkerRequest) (*controlv1.StopWorkerResponse, error) {
+	w, err := c.services.Workers.Stop(ctx, r.Name)
+	return &controlv1.StopWorkerResponse{Worker: w}, err
+}
+
+func (c *controlService) StartWorker(ctx context.Context, r *controlv1.StartWorkerRequest) (*controlv1.StartWorkerResponse, error) {
+	w, err := c.services.Workers.Start(ctx, r.Name)
+	return &controlv1.StartWorkerResponse{Worker: w}, err
+}
+
+func (c *controlService) Shutdown(context.Context, *controlv1.ShutdownRequest) (*controlv1.ShutdownResponse, error) {
+	c.services.Shutdown()
+	return &controlv1.ShutdownResponse{}, nil
+}
+
+func (c *controlService) Fds(_ context.Context, r *controlv1.FdsRequest) (*controlv1.FdsResponse, error) {
+	return c.services.Workers.Fds(r.Worker)
+}
+
+func (c *controlService) Logs(r *controlv1.LogsRequest, out grpc.ServerStreamingServer[controlv1.LogLine]) error {
+	ctx, cancel := bound(out.Context(), c.life)
+	defer cancel()
+	tail := defaultTail
+	if r.Tail > 0 {
+		tail = int(min(r.Tail, math.MaxInt32))
+	}
+	return ended(c.services.Logs.Read(ctx, r.Worker, tail, r.Follow, out.Send), c.life)
+}
+
+func (c *controlService) Events(r *controlv1.EventsRequest, out grpc.ServerStreamingServer[controlv1.Event]) error {
+	ctx, cancel := bound(out.Context(), c.life)
+	defer cancel()
+	filter := store.EventFilter{AfterID: r.AfterId, Worker: r.Worker, Limit: int(min(r.Limit, math.MaxInt32)), Since: unixTime(r.Since)}
+	err := c.services.Journal.Read(ctx, filter, r.Follow, func(e store.Event) error { return out.Send(eventMessage(e)) })
+	return ended(err, c.life)
+}
+
+func eventMessage(e store.Event) *controlv1.Event {
+	return &controlv1.Event{
+		Id: e.ID, At: unixSeconds(e.Time), Kind: e.Kind, Worker: e.Worker, Pid: int64(e.PID),
+		TurnId: e.TurnID, Message: e.Message, Fields: e.Fields,
+	}
+}
+
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// unixTime reads seconds as a time; 0 is the zero time.
+func unixTime(seconds float64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(seconds * 1e6))
+}
+
+// ErrNoWorker says that name is no worker, and which are.
+func ErrNoWorker(name string, names []string) error {
+	return fmt.Errorf("worker %q: %w; workers are %v", name, ipc.ErrNotFound, names)
+}
