@@ -35,6 +35,7 @@ type ToolsConfig struct {
 type GatewayConfig struct {
 	Platform string         `json:"platform"`
 	Settings map[string]any `json:"settings"` // the adapter's own, from adapters.<platform>
+	Dir      string         `json:"dir"`      // for this platform alone: small durable things, files from chats
 }
 
 // KanbanConfig configures the kanban worker.

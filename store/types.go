@@ -54,6 +54,9 @@ type Inbound struct {
 	History    []Message // opens a new session with these messages; ignored for an existing one
 	System     string    // prompt of a new session, empty as a rule
 	Model      string    // model of a new session, empty as a rule
+	// Fingerprint tells a repeat from another message under the same MessageID: Accept of a known message fails
+	// with ErrExists if the stored and the given one differ and neither is empty.
+	Fingerprint string
 }
 
 // Accepted is the answer to an Inbound.

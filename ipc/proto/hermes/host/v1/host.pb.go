@@ -39,9 +39,13 @@ type AcceptRequest struct {
 	Text       string                 `protobuf:"bytes,9,opt,name=text,proto3" json:"text,omitempty"`
 	// history opens a new session with messages from elsewhere (clients that keep their own conversation);
 	// ignored when the session exists.
-	History       []*v1.Message `protobuf:"bytes,10,rep,name=history,proto3" json:"history,omitempty"`
-	SystemPrompt  string        `protobuf:"bytes,11,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"` // added to the prompt of the session, empty as a rule
-	Model         string        `protobuf:"bytes,12,opt,name=model,proto3" json:"model,omitempty"`                                   // asked for by the client, empty for the configured one
+	History      []*v1.Message `protobuf:"bytes,10,rep,name=history,proto3" json:"history,omitempty"`
+	SystemPrompt string        `protobuf:"bytes,11,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"` // added to the prompt of the session, empty as a rule
+	Model        string        `protobuf:"bytes,12,opt,name=model,proto3" json:"model,omitempty"`                                   // asked for by the client, empty for the configured one
+	NewSession   bool          `protobuf:"varint,13,opt,name=new_session,json=newSession,proto3" json:"new_session,omitempty"`      // end the key's current session and open another
+	// fingerprint tells a repeat from another message under the same id: if both the stored and the given one are
+	// not empty and differ, the call fails with ALREADY_EXISTS and changes nothing.
+	Fingerprint   string `protobuf:"bytes,14,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -156,6 +160,20 @@ func (x *AcceptRequest) GetSystemPrompt() string {
 func (x *AcceptRequest) GetModel() string {
 	if x != nil {
 		return x.Model
+	}
+	return ""
+}
+
+func (x *AcceptRequest) GetNewSession() bool {
+	if x != nil {
+		return x.NewSession
+	}
+	return false
+}
+
+func (x *AcceptRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
 	}
 	return ""
 }
@@ -2286,7 +2304,7 @@ var File_hermes_host_v1_host_proto protoreflect.FileDescriptor
 
 const file_hermes_host_v1_host_proto_rawDesc = "" +
 	"\n" +
-	"\x19hermes/host/v1/host.proto\x12\x0ehermes.host.v1\x1a\x19hermes/tool/v1/tool.proto\x1a\x19hermes/turn/v1/turn.proto\"\xf9\x02\n" +
+	"\x19hermes/host/v1/host.proto\x12\x0ehermes.host.v1\x1a\x19hermes/tool/v1/tool.proto\x1a\x19hermes/turn/v1/turn.proto\"\xbc\x03\n" +
 	"\rAcceptRequest\x12\x17\n" +
 	"\achat_id\x18\x01 \x01(\tR\x06chatId\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x1d\n" +
@@ -2303,7 +2321,10 @@ const file_hermes_host_v1_host_proto_rawDesc = "" +
 	"\ahistory\x18\n" +
 	" \x03(\v2\x17.hermes.turn.v1.MessageR\ahistory\x12#\n" +
 	"\rsystem_prompt\x18\v \x01(\tR\fsystemPrompt\x12\x14\n" +
-	"\x05model\x18\f \x01(\tR\x05model\"f\n" +
+	"\x05model\x18\f \x01(\tR\x05model\x12\x1f\n" +
+	"\vnew_session\x18\r \x01(\bR\n" +
+	"newSession\x12 \n" +
+	"\vfingerprint\x18\x0e \x01(\tR\vfingerprint\"f\n" +
 	"\x0eAcceptResponse\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x1d\n" +
 	"\n" +
