@@ -1,0 +1,276 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// parts are the parts of a supervisor behind the socket, each as far as a test needs it.
+type parts struct {
+	accepted []store.Inbound
+	follow   func(ctx context.Context, send func(*turnv1.TurnEvent) error) error
+	stopped  chan struct{}
+}
+
+func (p *parts) Accept(_ context.Context, in store.Inbound) (store.Accepted, error) {
+	p.accepted = append(p.accepted, in)
+	return store.Accepted{TurnID: "turn-1", SessionID: "session-1"}, nil
+}
+
+func (p *parts) Follow(ctx context.Context, _ string, send func(*turnv1.TurnEvent) error) error {
+	return p.follow(ctx, send)
+}
+
+func (p *parts) Interrupt(context.Context, string, string) (bool, error) { return true, nil }
+
+func (p *parts) Decide(_ context.Context, id string, approve bool, by string) (bool, bool, error) {
+	if id != "a-1" {
+		return false, false, fmt.Errorf("approval %q: %w", id, ipc.ErrNotFound)
+	}
+	return approve && by == "user", false, nil
+}
+
+func (p *parts) Notices(ctx context.Context, chat string, send func(store.OutboxRow) error) error {
+	if err := send(store.OutboxRow{ID: 7, Text: "for " + chat}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (p *parts) Acknowledge(context.Context, int64) error { return nil }
+
+func (p *parts) Status() []*controlv1.WorkerStatus {
+	return []*controlv1.WorkerStatus{{Name: "agent-1", State: "ready"}}
+}
+
+func (p *parts) one(name string) (*controlv1.WorkerStatus, error) {
+	if name != "agent-1" {
+		return nil, ErrNoWorker(name, []string{"agent-1"})
+	}
+	return p.Status()[0], nil
+}
+
+func (p *parts) Restart(_ context.Context, name string) (*controlv1.WorkerStatus, error) {
+	return p.one(name)
+}
+func (p *parts) Stop(_ context.Context, name string) (*controlv1.WorkerStatus, error) {
+	return p.one(name)
+}
+func (p *parts) Start(_ context.Context, name string) (*controlv1.WorkerStatus, error) {
+	return p.one(name)
+}
+
+func (p *parts) Fds(name string) (*controlv1.FdsResponse, error) {
+	_, err := p.one(name)
+	return &controlv1.FdsResponse{Worker: name}, err
+}
+
+// serve returns a connection to a control server over a real socket, and the server.
+func serve(t *testing.T, p *parts) (*grpc.ClientConn, *Server) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hs-ctl-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "ctl.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stopped = make(chan struct{})
+	server := Serve(l, Services{
+		Workers: p, Hub: p,
+		Status: func(context.Context) (*controlv1.StatusResponse, error) {
+			return &controlv1.StatusResponse{Supervisor: &controlv1.Supervisor{State: "ready"}}, nil
+		},
+		Shutdown: func() { close(p.stopped) },
+	}, hclog.NewNullLogger())
+	conn, err := grpc.NewClient("unix://"+path, append(ipc.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Close()
+	})
+	return conn, server
+}
+
+func TestTheSocketIsForItsOwnerOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ctl.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	for _, c := range []struct {
+		own, peer int
+		want      bool
+	}{{1000, 1000, true}, {1000, 0, true}, {1000, 1001, false}, {0, 1000, false}} {
+		if got := admits(c.own, c.peer); got != c.want {
+			t.Errorf("uid %d to a supervisor of uid %d: admitted %v", c.peer, c.own, got)
+		}
+	}
+}
+
+func TestTheKernelIsAskedWhoConnects(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	client, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, info, err := peerCredentials{uid: os.Getuid()}.ServerHandshake(conn)
+	if err != nil || info.(peerInfo).pid != os.Getpid() {
+		t.Errorf("own process: %v %v", info, err)
+	}
+	if os.Getuid() == 0 {
+		t.Log("runs as root, whom every supervisor admits: the refusal is shown by the table of TestTheSocketIsForItsOwnerOnly")
+		return
+	}
+	if _, _, err := (peerCredentials{uid: os.Getuid() + 1}).ServerHandshake(conn); !errors.Is(err, errForeignPeer) {
+		t.Errorf("another user's process: %v", err)
+	}
+}
+
+func TestAStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ctl.sock")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+func TestStatusCarriesTheWorkers(t *testing.T) {
+	conn, _ := serve(t, &parts{})
+	s, err := controlv1.NewControlClient(conn).Status(t.Context(), &controlv1.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Supervisor.State != "ready" || len(s.Workers) != 1 || s.Workers[0].Name != "agent-1" {
+		t.Errorf("got %v", s)
+	}
+}
+
+func TestAnUnknownWorkerIsNamedWithThoseThatExist(t *testing.T) {
+	conn, _ := serve(t, &parts{})
+	client := controlv1.NewControlClient(conn)
+	_, err := client.RestartWorker(t.Context(), &controlv1.RestartWorkerRequest{Name: "agnet-1"})
+	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `"agnet-1"`) || !strings.Contains(err.Error(), "agent-1]") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAMessageNeedsAnId(t *testing.T) {
+	p := &parts{}
+	conn, _ := serve(t, p)
+	chat := controlv1.NewChatClient(conn)
+	if _, err := chat.Send(t.Context(), &controlv1.SendRequest{Text: "hello"}); !errors.Is(err, ipc.ErrInvalid) {
+		t.Errorf("without id: %v", err)
+	}
+	r, err := chat.Send(t.Context(), &controlv1.SendRequest{Text: "hello", MessageId: "m-1"})
+	if err != nil || r.TurnId != "turn-1" {
+		t.Fatalf("%v %v", r, err)
+	}
+	if in := p.accepted[0]; in.Platform != PlatformTerminal || in.ChatID != DefaultChat || in.MessageID != "m-1" {
+		t.Errorf("accepted %+v", in)
+	}
+}
+
+func TestADecisionIsPassedOn(t *testing.T) {
+	conn, _ := serve(t, &parts{})
+	chat := controlv1.NewChatClient(conn)
+	if r, err := chat.Decide(t.Context(), &controlv1.DecideRequest{ApprovalId: "a-1", Approve: true}); err != nil || !r.Approved {
+		t.Errorf("%v %v", r, err)
+	}
+	if _, err := chat.Decide(t.Context(), &controlv1.DecideRequest{ApprovalId: "a-2"}); !errors.Is(err, ipc.ErrNotFound) {
+		t.Errorf("unknown approval: %v", err)
+	}
+}
+
+func TestClosingTellsFollowersToComeBackLater(t *testing.T) {
+	following := make(chan struct{})
+	conn, server := serve(t, &parts{follow: func(ctx context.Context, _ func(*turnv1.TurnEvent) error) error {
+		close(following)
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	s, err := controlv1.NewChatClient(conn).Follow(t.Context(), &controlv1.FollowRequest{TurnId: "turn-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-following
+	closed := make(chan struct{})
+	go func() { defer close(closed); server.Close() }()
+	_, err = s.Recv()
+	if !errors.Is(err, ipc.ErrGone) {
+		t.Errorf("follower was told %v", err)
+	}
+	<-closed
+}
+
+func TestNoticesStreamAndShutdownReturnsAtOnce(t *testing.T) {
+	p := &parts{}
+	conn, _ := serve(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := controlv1.NewChatClient(conn).Notices(ctx, &controlv1.NoticesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Recv(); err != nil || n.OutboxId != 7 || n.Text != "for main" {
+		t.Errorf("%v %v", n, err)
+	}
+	if _, err := controlv1.NewControlClient(conn).Shutdown(ctx, &controlv1.ShutdownRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.stopped:
+	case <-ctx.Done():
+		t.Error("shutdown was not passed on")
+	}
+	cancel()
+	if _, err := s.Recv(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after the reader left: %v", err)
+	}
+}
