@@ -26,7 +26,8 @@ type Adapter interface {
 	// (unauthorised, conflict) is a state, not an end. It returns an error only when a new process may help; the
 	// worker then ends and is started again. Everything it started has ended when it returns.
 	Run(ctx context.Context) error
-	// Status says how the platform is reached, judged by the last completed receive. It never blocks.
+	// Status says how the platform is reached, judged by the last completed receive. It never blocks. The frame
+	// asks once a second and puts changes on the timeline, with the cause and, at recovery, how long it took.
 	Status() Status
 }
 
@@ -46,9 +47,10 @@ type Sender interface {
 // A Shower is an adapter that shows running turns: typing signs, streamed text, tool progress, approval buttons.
 type Shower interface {
 	// Show passes one event of a running turn. It may block (a request to the platform, a pause between edits):
-	// events of that chat wait meanwhile, and text that comes in between is joined to one event. ctx ends when
-	// the final text is to be delivered, so that the last edit does not hold it up. Best effort; final events
-	// are never shown, they come by Deliver.
+	// events of that chat wait meanwhile. Text is always a snapshot, all of the step so far, and one that is
+	// overtaken while it waits is left out. ctx ends when a final text is to be delivered to the chat, so that no
+	// edit holds it up. Best effort; final events are never shown, they come by Deliver, and nothing of a turn is
+	// shown after its Deliver began.
 	Show(ctx context.Context, to To, event *turnv1.TurnEvent)
 }
 
@@ -77,10 +79,11 @@ type Adapters map[string]Open
 type Setup struct {
 	Platform string
 	Services *Services
-	Settings Settings     // adapters.<platform> of config.yaml, without the keys of the frame itself
-	Dir      string       // a folder for this adapter alone (0700, exists); small durable things
-	FilesDir string       // where files from chats are put, and from where files may be sent (0700, exists)
-	Log      hclog.Logger // adapters never log a secret or a URL that holds one
+	Settings Settings // adapters.<platform> of config.yaml, without the keys of the frame itself
+	// Dir is a folder for this adapter alone (0700) for small durable things, and FilesDir, below it, is where files
+	// from chats are put and from where files may be sent. Both exist, or both are empty if the supervisor gave none.
+	Dir, FilesDir string
+	Log           hclog.Logger // adapters never log a secret or a URL that holds one
 }
 
 // To says where something is shown or sent.

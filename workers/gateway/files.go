@@ -141,6 +141,12 @@ func openWithin(path string, dirs []string) (OutFile, error) {
 	return OutFile{}, fmt.Errorf("%s: %w", name, errNotAllowed)
 }
 
+func closeAll(files []OutFile) {
+	for _, f := range files {
+		_ = f.Close() // opened for reading: nothing can be lost
+	}
+}
+
 func openRegular(dir, rel string) (OutFile, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
