@@ -119,6 +119,9 @@ type breaks struct{ paragraph, line, preLine, space int }
 
 func (c *cutter) breaks(at, fits int) breaks {
 	var b breaks
+	if ch := c.Text[fits]; ch == ' ' || ch == '\t' {
+		b.space = fits
+	}
 	for i := fits - 1; i > at; i-- {
 		switch ch := c.Text[i]; {
 		case ch == '\n' && c.inPre(i):
@@ -143,7 +146,7 @@ func (c *cutter) runeCut(at, fits int) int {
 	for end := fits; end > at && fits-end < near; {
 		next, _ := utf8.DecodeRuneInString(c.Text[end:])
 		last, size := utf8.DecodeLastRuneInString(c.Text[at:end])
-		if !joins(last, next) {
+		if !joins(last, next) && !(regional(next) && oddFlag(c.Text[at:end])) {
 			return end
 		}
 		end -= size
@@ -151,15 +154,27 @@ func (c *cutter) runeCut(at, fits int) int {
 	return fits
 }
 
-// joins reports whether b is drawn as part of a (marks, emoji sequences, flags).
+// joins reports whether b is drawn as part of a (marks, emoji sequences).
 func joins(a, b rune) bool {
 	const zeroWidthJoiner = 0x200D
-	if a == zeroWidthJoiner || b == zeroWidthJoiner {
-		return true
-	}
-	regional := func(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 	skinTone := b >= 0x1F3FB && b <= 0x1F3FF
-	return skinTone || regional(a) && regional(b) || unicode.In(b, unicode.M)
+	return a == zeroWidthJoiner || b == zeroWidthJoiner || skinTone || unicode.In(b, unicode.M)
+}
+
+// regional reports whether r is one of the letters of which two make a flag.
+func regional(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
+
+// oddFlag reports whether s ends with half a flag.
+func oddFlag(s string) bool {
+	n := 0
+	for {
+		r, size := utf8.DecodeLastRuneInString(s)
+		if !regional(r) {
+			return n%2 == 1
+		}
+		n++
+		s = s[:len(s)-size]
+	}
 }
 
 func (c *cutter) inPre(i int) bool {

@@ -24,7 +24,7 @@ func (w *writer) table(n *extast.Table) {
 	for _, n := range widths {
 		total += n + 3
 	}
-	if total <= maxTableWidth && !strings.Contains(w.indent, " ") {
+	if total <= maxTableWidth {
 		w.pre("", drawn(rows, widths))
 		return
 	}

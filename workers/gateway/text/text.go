@@ -110,3 +110,6 @@ func blank(r rune) bool {
 	}
 	return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zs, unicode.Variation_Selector)
 }
+
+// UTF16Len is the length of s as Telegram counts it.
+func UTF16Len(s string) int { return Units(UTF16).Len(s) }
