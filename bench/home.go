@@ -92,7 +92,7 @@ func (h *home) client() (*grpc.ClientConn, error) {
 	if h.conn != nil {
 		return h.conn, nil
 	}
-	sockets, _ := filepath.Glob(filepath.Join(h.dir, "run", "*", "ctl.sock"))
+	sockets, _ := filepath.Glob(filepath.Join(h.dir, "run", "*", "control.sock"))
 	if len(sockets) != 1 {
 		return nil, fmt.Errorf("%d control sockets below %s", len(sockets), h.dir)
 	}

@@ -196,9 +196,9 @@ func (s *system) dial() *grpc.ClientConn {
 
 // socket finds the control socket: the run directory holds one folder a home.
 func (s *system) socket() string {
-	found, _ := filepath.Glob(filepath.Join(s.runDir, "*", "ctl.sock"))
+	found, _ := filepath.Glob(filepath.Join(s.runDir, "*", "control.sock"))
 	if len(found) == 0 {
-		return filepath.Join(s.runDir, "ctl.sock")
+		return filepath.Join(s.runDir, "control.sock")
 	}
 	return found[0]
 }
