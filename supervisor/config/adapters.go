@@ -1,0 +1,159 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// A platform is what this build knows of one adapter.
+type platform struct {
+	secrets []string // its worker may ask for these; the first one enables it without an entry
+	always  bool     // enabled without a secret too
+	keys    []string // of its table, besides enabled
+	check   func(c *Config, s *section, settings map[string]any)
+}
+
+var platforms = map[string]platform{
+	"api": {secrets: []string{"API_SERVER_KEY"}, always: true, keys: []string{"listen"}, check: checkAPI},
+}
+
+// tokens of platforms that Hermes Agent serves and this build does not, so that a person learns why the bot is
+// silent.
+var otherTokens = map[string]string{
+	"TELEGRAM_BOT_TOKEN": "telegram", "DISCORD_BOT_TOKEN": "discord", "SLACK_BOT_TOKEN": "slack",
+	"MATRIX_ACCESS_TOKEN": "matrix", "SIGNAL_HTTP_URL": "signal", "MATTERMOST_TOKEN": "mattermost",
+}
+
+// DefaultAPIListen is where the api adapter listens, as Hermes' API server does.
+const DefaultAPIListen = "127.0.0.1:8642"
+
+// readAdapters reads the adapters: table and enables those that need no entry.
+func (c *Config) readAdapters(root *section) {
+	s := root.section("adapters")
+	for _, name := range slices.Sorted(maps.Keys(platforms)) {
+		p := platforms[name]
+		a := Adapter{Settings: map[string]any{}, Secrets: p.secrets}
+		a.Enabled, a.Reason = p.byDefault(c.Secrets)
+		table := s.section(name)
+		if _, ok := s.get(name); ok && table != nil {
+			a.Enabled, a.Reason = true, "set in "+FileName
+			table.boolean("enabled", &a.Enabled)
+		}
+		table.settings(p.keys, a.Settings)
+		table.refuseRest()
+		if p.check != nil {
+			p.check(c, table, a.Settings)
+		}
+		c.Adapters[name] = a
+	}
+	for _, e := range s.rest() {
+		s.r.problem(e.line, s.key(e.key), "%s", s.noAdapter(e.key))
+	}
+	for _, variable := range slices.Sorted(maps.Keys(otherTokens)) {
+		name := otherTokens[variable]
+		if _, served := platforms[name]; !served && c.Secrets.Has(variable) {
+			root.r.warnings = append(root.r.warnings, Problem{File: EnvFileName, Key: variable, Text: "is set, but this version has no " + name + " adapter"})
+		}
+	}
+}
+
+func (p platform) byDefault(s Secrets) (bool, string) {
+	if len(p.secrets) > 0 && s.Has(p.secrets[0]) {
+		return true, p.secrets[0] + " is set"
+	}
+	if p.always {
+		return true, "enabled by default"
+	}
+	return false, p.secrets[0] + " is not set"
+}
+
+func (s *section) noAdapter(name string) string {
+	if near := suggest(name, s.asked); near != "" {
+		return fmt.Sprintf("is not an adapter of this version (did you mean %s?)", near)
+	}
+	return "is not an adapter of this version; it has " + strings.Join(s.asked, ", ")
+}
+
+// settings copies the adapter's own keys as they are.
+func (s *section) settings(keys []string, into map[string]any) {
+	for _, k := range keys {
+		e, ok := s.get(k)
+		if !ok {
+			continue
+		}
+		v, err := s.r.plain(e.node, 0)
+		if err != nil {
+			s.r.problem(e.line, s.key(k), "%s", err)
+			continue
+		}
+		into[k] = v
+	}
+}
+
+// checkAPI fills in where the api adapter listens and refuses an open door without a key. Hermes' variables
+// count where the table says nothing.
+func checkAPI(c *Config, s *section, settings map[string]any) {
+	line := 0
+	if e, ok := s.get("listen"); ok {
+		line = e.line
+	}
+	text, isText := settings["listen"].(string)
+	if settings["listen"] == nil {
+		text, isText = apiListenFromEnv(c.Secrets), true
+	}
+	settings["listen"] = text
+	problem := func(format string, args ...any) {
+		if s == nil {
+			s = &section{r: &reader{}}
+		}
+		s.r.problem(line, "adapters.api.listen", format, args...)
+	}
+	host, port, err := net.SplitHostPort(text)
+	if n, portErr := strconv.Atoi(port); !isText || err != nil || portErr != nil || n < 0 || n > 65535 {
+		problem("%q is not an address to listen on (try %s)", fmt.Sprint(text), DefaultAPIListen)
+		return
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !c.Secrets.Has("API_SERVER_KEY") {
+		problem("%q can be reached from other machines, which needs a key: set API_SERVER_KEY in %s, or listen on %s", text, EnvFileName, DefaultAPIListen)
+	}
+}
+
+func apiListenFromEnv(s Secrets) string {
+	host, port, _ := net.SplitHostPort(DefaultAPIListen)
+	if v, ok := s.Lookup("API_SERVER_HOST"); ok {
+		host = v
+	}
+	if v, ok := s.Lookup("API_SERVER_PORT"); ok {
+		port = v
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// EnabledAdapters lists the enabled ones by name.
+func (c *Config) EnabledAdapters() []string {
+	var names []string
+	for name, a := range c.Adapters {
+		if a.Enabled {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	return names
+}
+
+// workerNames lists what may be named under supervisor.workers: roles, and the workers that will run.
+func (c *Config) workerNames() []string {
+	names := []string{"agent", "tools", "gateway", "kanban"}
+	for i := range c.Supervisor.AgentInstances {
+		names = append(names, fmt.Sprintf("agent-%d", i+1))
+	}
+	for _, a := range slices.Sorted(maps.Keys(platforms)) {
+		names = append(names, "gateway-"+a)
+	}
+	return names
+}

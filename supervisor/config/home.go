@@ -1,0 +1,225 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Home returns the home to use: flag if it is set, else $HERMES_HOME, else ~/.hermes.
+func Home(flag string) (string, error) {
+	home := or(flag, os.Getenv("HERMES_HOME"))
+	if home == "" {
+		user, err := os.UserHomeDir()
+		if err != nil {
+			return "", invalid("no home: $HOME is not set; use --home or HERMES_HOME")
+		}
+		home = filepath.Join(user, ".hermes")
+	}
+	return expand(home)
+}
+
+// expand makes a path absolute and replaces a leading ~, which a configuration file or a unit passes unexpanded.
+func expand(path string) (string, error) {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		user, err := os.UserHomeDir()
+		if err != nil {
+			return "", invalid("%s: $HOME is not set", path)
+		}
+		path = filepath.Join(user, path[1:])
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", invalid("%s: %v", path, err)
+	}
+	return abs, nil
+}
+
+// checkHome says what is wrong with a home that exists.
+func checkHome(home string) error {
+	info, err := os.Stat(home)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return invalid("home %s: %v", home, reason(err))
+	case !info.IsDir():
+		return invalid("home %s is a file, not a folder; choose another with --home or HERMES_HOME", home)
+	}
+	return nil
+}
+
+// Prepare makes a home usable: it is created if it is not there, and must be writable.
+func Prepare(home string) error {
+	if err := checkHome(home); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return invalid("cannot create home %s: %v", home, reason(err))
+	}
+	probe, err := os.CreateTemp(home, ".write-check-*")
+	if err != nil {
+		return invalid("home %s is not writable for user %d: %v", home, os.Getuid(), reason(err))
+	}
+	_ = probe.Close()
+	return os.Remove(probe.Name())
+}
+
+const (
+	runName = "hermes-supervisor"
+	// controlName is the control socket inside a run directory.
+	controlName = "control.sock"
+	// maxSocketPath is what fits into sockaddr_un (108 with the closing zero).
+	maxSocketPath = 107
+	// maxSocketName is room for the longest name of a socket in a run directory: workers' sockets have random
+	// names of go-plugin (plugin and up to ten digits).
+	maxSocketName = 24
+)
+
+// RunDir returns the run directory of a home in the usual place and makes sure that it is there and private.
+func RunDir(home string) (string, error) { return RunDirIn("", home) }
+
+// RunDirIn is RunDir with the folder that holds one run directory a home; empty means the usual one.
+func RunDirIn(base, home string) (string, error) {
+	if base == "" {
+		return usualRunDir(home)
+	}
+	base, err := expand(base)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(base, homeHash(home))
+	if n := len(dir) + 1 + maxSocketName; n > maxSocketPath {
+		return "", invalid("run directory %s is too long: sockets in it would have %d bytes, the system allows %d; choose a shorter one with --run-dir", dir, n, maxSocketPath)
+	}
+	for _, d := range []string{base, dir} {
+		if err := private(d); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// usualRunDir uses the first usual place where a run directory can be made; the error is that of the first.
+func usualRunDir(home string) (string, error) {
+	var first error
+	for _, base := range usualBases() {
+		dir, err := RunDirIn(base, home)
+		if err == nil {
+			return dir, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return "", first
+}
+
+// usualBases lists where run directories are, the one to use first.
+func usualBases() []string {
+	var bases []string
+	if xdg := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(xdg) {
+		bases = append(bases, filepath.Join(xdg, runName))
+	}
+	// systemd makes this one for a service of another user than root.
+	if system := filepath.Join("/run", runName); os.Getuid() == 0 || owned(system) {
+		bases = append(bases, system)
+	}
+	return append(bases, fmt.Sprintf("/tmp/%s-%d", runName, os.Getuid()))
+}
+
+// clientBases are the places where a client looks: its supervisor may have been started with another environment.
+func clientBases() []string {
+	return append(usualBases(), fmt.Sprintf("/run/user/%d/%s", os.Getuid(), runName))
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func owned(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir() && ownerOf(info) == os.Getuid()
+}
+
+func ownerOf(info os.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
+}
+
+// private makes dir a folder of this user that nobody else may enter. In /tmp another user could have put it
+// there first.
+func private(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return invalid("cannot create run directory %s: %v; choose another with --run-dir", dir, reason(err))
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return invalid("run directory %s: %v", dir, reason(err))
+	}
+	if !info.IsDir() {
+		return invalid("run directory %s is not a folder; choose another with --run-dir", dir)
+	}
+	if uid := ownerOf(info); uid != os.Getuid() {
+		return invalid("run directory %s belongs to user %d, not to %d; choose another with --run-dir", dir, uid, os.Getuid())
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return invalid("run directory %s: %v", dir, reason(err))
+		}
+	}
+	return nil
+}
+
+// homeHash names a home in a few characters: run directories must be short. The path is made real first, so that
+// two spellings of one home meet.
+func homeHash(home string) string {
+	if abs, err := filepath.Abs(home); err == nil {
+		home = abs
+	}
+	sum := sha256.Sum256([]byte(realPath(home)))
+	return hex.EncodeToString(sum[:5])
+}
+
+// realPath resolves symbolic links of as much of a path as exists, so that the result stays when the rest is made.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(realPath(parent), filepath.Base(path))
+}
+
+// SocketPath returns the control socket of a run directory.
+func SocketPath(runDir string) string { return filepath.Join(runDir, controlName) }
+
+// FindSocket returns the control socket that a client of a home should dial: the first that exists in base, or in
+// the usual places if base is empty; if none does, the one where it would be.
+func FindSocket(base, home string) (string, error) {
+	bases := clientBases()
+	if base != "" {
+		b, err := expand(base)
+		if err != nil {
+			return "", err
+		}
+		bases = []string{b}
+	}
+	for _, b := range bases {
+		path := SocketPath(filepath.Join(b, homeHash(home)))
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return SocketPath(filepath.Join(bases[0], homeHash(home))), nil
+}
