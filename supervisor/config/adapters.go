@@ -15,7 +15,7 @@ type platform struct {
 	secrets []string // its worker may ask for these; the first one enables it without an entry
 	always  bool     // enabled without a secret too
 	keys    []string // of its table, besides enabled
-	check   func(c *Config, s *section, settings map[string]any)
+	check   func(c *Config, r *reader, s *section, settings map[string]any)
 }
 
 var platforms = map[string]platform{
@@ -47,7 +47,7 @@ func (c *Config) readAdapters(root *section) {
 		table.settings(p.keys, a.Settings)
 		table.refuseRest()
 		if p.check != nil {
-			p.check(c, table, a.Settings)
+			p.check(c, root.r, table, a.Settings)
 		}
 		c.Adapters[name] = a
 	}
@@ -97,25 +97,21 @@ func (s *section) settings(keys []string, into map[string]any) {
 
 // checkAPI fills in where the api adapter listens and refuses an open door without a key. Hermes' variables
 // count where the table says nothing.
-func checkAPI(c *Config, s *section, settings map[string]any) {
+func checkAPI(c *Config, r *reader, s *section, settings map[string]any) {
 	line := 0
 	if e, ok := s.get("listen"); ok {
 		line = e.line
 	}
-	text, isText := settings["listen"].(string)
 	if settings["listen"] == nil {
-		text, isText = apiListenFromEnv(c.Secrets), true
+		settings["listen"] = apiListenFromEnv(c.Secrets)
 	}
-	settings["listen"] = text
+	text := fmt.Sprint(settings["listen"])
 	problem := func(format string, args ...any) {
-		if s == nil {
-			s = &section{r: &reader{}}
-		}
-		s.r.problem(line, "adapters.api.listen", format, args...)
+		r.problem(line, "adapters.api.listen", format, args...)
 	}
 	host, port, err := net.SplitHostPort(text)
-	if n, portErr := strconv.Atoi(port); !isText || err != nil || portErr != nil || n < 0 || n > 65535 {
-		problem("%q is not an address to listen on (try %s)", fmt.Sprint(text), DefaultAPIListen)
+	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
+		problem("%q is not an address to listen on (try %s)", text, DefaultAPIListen)
 		return
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && !c.Secrets.Has("API_SERVER_KEY") {

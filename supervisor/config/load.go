@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +49,9 @@ func Load(home string) (*Config, error) {
 	r := &reader{file: FileName, anchors: map[string]ast.Node{}}
 	c.Secrets = newSecrets(parseEnv(env, r), os.LookupEnv)
 	c.read(r, text)
+	byLine := func(a, b Problem) int { return a.Line - b.Line }
+	slices.SortStableFunc(r.problems, byLine)
+	slices.SortStableFunc(r.warnings, byLine)
 	if len(r.problems) > 0 {
 		return nil, &Error{Problems: r.problems}
 	}
@@ -126,7 +130,7 @@ func (r *reader) parse(text string) *section {
 	if body == nil {
 		return nil
 	}
-	ast.Walk(anchorFinder{r.anchors}, body)
+	r.findAnchors(body)
 	list, ok := r.entries(body, 0)
 	if !ok {
 		r.problem(lineOf(body), "", "is %s, not a table of keys (key: value)", kindOf(r.resolve(body)))
@@ -145,13 +149,26 @@ func parseYAML(text string) (file *ast.File, err error) {
 	return parser.ParseBytes([]byte(text), 0)
 }
 
+// twice is how the parser reports a repeated key.
+var twice = regexp.MustCompile(`^mapping key "(.*)" already defined at \[(\d+):\d+\]$`)
+
+// syntax reports what the parser said, in words for a person where its own are about YAML's grammar.
 func (r *reader) syntax(err error) {
 	var e yaml.Error
-	if !errors.As(err, &e) || e.GetToken() == nil {
+	if !errors.As(err, &e) || e.GetToken() == nil || e.GetToken().Position == nil {
 		r.problem(0, "", "%v", err)
 		return
 	}
-	r.problem(e.GetToken().Position.Line, "", "%s", strings.TrimSpace(e.GetMessage()))
+	text, _, _ := strings.Cut(strings.TrimSpace(e.GetMessage()), "\n")
+	switch m := twice.FindStringSubmatch(text); {
+	case m != nil:
+		text = fmt.Sprintf("%s is set twice (first in line %s)", m[1], m[2])
+	case strings.Contains(text, "'\t'"):
+		text = "begins with a tab; YAML is indented with spaces"
+	case text == "value is not allowed in this context":
+		text = "does not fit here (is it indented as the lines around it?)"
+	}
+	r.problem(e.GetToken().Position.Line, "", "%s", text)
 }
 
 func (c *Config) readModel(root *section) {
@@ -227,17 +244,16 @@ func (c *Config) readTerminal(s *section) {
 }
 
 func (c *Config) readApprovals(s *section) {
-	mode := c.Approvals.Mode
-	s.choice("mode", &mode, ApprovalsManual, ApprovalsOff, "smart", "false")
-	switch mode {
-	case "false": // off, as YAML 1.1 reads it
-		mode = ApprovalsOff
-	case "smart":
-		e, _ := s.get("mode")
-		s.r.warn(e.line, "approvals.mode", "smart is not available here; manual is used, which asks you")
-		mode = ApprovalsManual
+	e, _ := s.get("mode")
+	if v, _ := scalar(e.node); v == "false" { // off, as YAML 1.1 reads it
+		c.Approvals.Mode = ApprovalsOff
+	} else {
+		s.choice("mode", &c.Approvals.Mode, ApprovalsManual, ApprovalsOff, "smart")
 	}
-	c.Approvals.Mode = mode
+	if c.Approvals.Mode == "smart" {
+		s.r.warn(e.line, "approvals.mode", "smart is not available here; manual is used, which asks you")
+		c.Approvals.Mode = ApprovalsManual
+	}
 	s.duration("timeout", &c.Approvals.Timeout, time.Second, 24*time.Hour)
 	s.unusedKeys(hermesApprovals...)
 	s.warnRest()

@@ -28,14 +28,33 @@ func (r *reader) warn(line int, key, format string, args ...any) {
 	r.warnings = append(r.warnings, Problem{File: r.file, Line: line, Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
-// anchorFinder collects &name nodes.
-type anchorFinder struct{ found map[string]ast.Node }
+// anchorFinder collects the &anchors and *aliases of a file.
+type anchorFinder struct {
+	anchors map[string]ast.Node
+	aliases *[]*ast.AliasNode
+}
 
 func (f anchorFinder) Visit(n ast.Node) ast.Visitor {
-	if a, ok := n.(*ast.AnchorNode); ok && a.Name != nil && a.Value != nil {
-		f.found[a.Name.GetToken().Value] = a.Value
+	switch t := n.(type) {
+	case *ast.AnchorNode:
+		if t.Name != nil && t.Value != nil {
+			f.anchors[t.Name.GetToken().Value] = t.Value
+		}
+	case *ast.AliasNode:
+		*f.aliases = append(*f.aliases, t)
 	}
 	return f
+}
+
+// findAnchors fills r.anchors and reports aliases of nothing.
+func (r *reader) findAnchors(body ast.Node) {
+	var aliases []*ast.AliasNode
+	ast.Walk(anchorFinder{r.anchors, &aliases}, body)
+	for _, a := range aliases {
+		if name := a.Value.GetToken().Value; r.anchors[name] == nil {
+			r.problem(lineOf(a), "", "*%s refers to an anchor that is not there (&%s)", name, name)
+		}
+	}
 }
 
 // resolve looks through anchors, aliases and tags. It returns nil for an alias of nothing and for a chain that
@@ -129,7 +148,7 @@ func (s *section) get(name string) (entry, bool) {
 	if s == nil {
 		return entry{}, false
 	}
-	s.asked = append(s.asked, name)
+	s.known(name)
 	for _, e := range s.list {
 		if e.key == name {
 			_, null := e.node.(*ast.NullNode)
@@ -141,8 +160,13 @@ func (s *section) get(name string) (entry, bool) {
 
 // known marks names as valid without reading them.
 func (s *section) known(names ...string) {
-	if s != nil {
-		s.asked = append(s.asked, names...)
+	if s == nil {
+		return
+	}
+	for _, n := range names {
+		if !slices.Contains(s.asked, n) {
+			s.asked = append(s.asked, n)
+		}
 	}
 }
 

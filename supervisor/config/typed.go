@@ -64,7 +64,7 @@ func (s *section) integer(name string, dst *int, least, most int) {
 	v, err := strconv.Atoi(strings.ReplaceAll(text, "_", ""))
 	switch {
 	case err != nil:
-		s.r.problem(e.line, s.key(name), "%s is not a whole number (try %d)", describe(e.node), *dst)
+		s.r.problem(e.line, s.key(name), "%s is not a whole number (try %d)", describe(e.node), max(*dst, least))
 	case v < least || v > most:
 		s.r.problem(e.line, s.key(name), "%d is outside of %s", v, span(least, most))
 	default:
