@@ -57,7 +57,7 @@ type Shower interface {
 // A Drainer is an adapter with work that the frame does not see. The frame itself waits for running deliveries.
 type Drainer interface {
 	// Drain takes nothing new from the platform, waits for what runs until ctx ends, and returns how much was
-	// left. Run is still running and returns afterwards.
+	// left that Services.Begin does not count. Run is still running and returns afterwards.
 	Drain(ctx context.Context) int
 }
 

@@ -117,5 +117,9 @@ func (s *Services) Publish(ctx context.Context, kind, message string, fields map
 	}
 }
 
+// Begin counts a unit of work that the frame does not see (an answer that a client waits for) as running until end
+// is called. A drain waits for it.
+func (s *Services) Begin() (end func()) { return s.host.Work.Begin() }
+
 // Received counts a completed receive (a poll that returned, with or without messages) as work done.
 func (s *Services) Received() { s.host.Work.Step() }
