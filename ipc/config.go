@@ -1,6 +1,9 @@
 package ipc
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // The configuration that a worker gets in Init, as JSON, one type a role. None holds a secret: those are asked
 // for by name with Config.Secret.
@@ -29,6 +32,14 @@ type ToolsConfig struct {
 	MemoryCharLimit  int           `json:"memory_char_limit"`
 	UserCharLimit    int           `json:"user_char_limit"`
 	EnvPassthrough   []string      `json:"env_passthrough"`
+}
+
+// PluginConfig configures a third-party tool plugin.
+type PluginConfig struct {
+	ScratchDir     string          `json:"scratch_dir"`      // parent of the calls' own directories; empty: the system's
+	SpillDir       string          `json:"spill_dir"`        // whole outputs that were cut
+	MaxResultChars int             `json:"max_result_chars"` // 0: the SDK's default
+	Settings       json.RawMessage `json:"settings"`         // the plugin's own, from plugins.<name>.settings
 }
 
 // GatewayConfig configures one gateway worker.
