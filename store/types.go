@@ -15,7 +15,9 @@ var (
 	ErrClosed    = errors.New("store is closed")
 	ErrDiskFull  = errors.New("disk is full")
 	ErrReadOnly  = errors.New("store is read-only")
-	ErrFailed    = errors.New("store has failed") // no more writes until it is opened anew
+	ErrFailed    = errors.New("store has failed")               // no more writes until it is opened anew
+	ErrBusy      = errors.New("another process holds the file") // its write lock was not free in time; try again later
+	ErrTooNew    = errors.New("written by a newer version")     // the file's migration number is not known here
 )
 
 // TurnState is the life of a turn: queued → leased → done, or back to queued when its worker dies.

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Error numbers that explain looks for behind SQLite's codes.
+const (
+	enospc = syscall.ENOSPC
+	edquot = syscall.EDQUOT
+	erofs  = syscall.EROFS
+)
+
+// A guard protects an open database from two accidents that integrity_check does not see.
+//
+// SQLite marks a live user of a file by POSIX locks, and a process loses all of those on a file when it closes any
+// descriptor of it. The next other process that opens and closes the database then believes to be the last one and
+// deletes the live WAL. Open-file-description locks on the same bytes are not lost that way.
+//
+// And the file or its WAL may be replaced all the same (a restored backup, an rm). What is committed then goes into a
+// file that nobody else sees. The identities of both are kept and compared after each commit.
+type guard struct {
+	path      string
+	main, shm *os.File // hold the locks; closing them before SQLite has closed would drop SQLite's own
+	wal       int      // O_PATH: pins the inode, so that its number is not used again; closing it drops no lock
+	mainID    identity
+	walID     identity
+}
+
+type identity struct{ dev, ino uint64 }
+
+// Bytes that SQLite locks for the life of a connection: the shared range of the main file, and the byte of the -shm
+// file that says "in use".
+const (
+	sharedFirst = 0x40000002
+	sharedSize  = 510
+	shmInUse    = 128
+)
+
+// newGuard is called when SQLite has the file open in WAL mode.
+func newGuard(path string) (*guard, error) {
+	g := &guard{path: path, wal: -1}
+	err := g.hold()
+	if err != nil {
+		g.close()
+		return nil, fmt.Errorf("guard %s: %w", path, err)
+	}
+	return g, nil
+}
+
+func (g *guard) hold() (err error) {
+	if g.main, err = os.OpenFile(g.path, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if g.shm, err = os.OpenFile(g.path+"-shm", os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if g.wal, err = unix.Open(g.path+"-wal", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	if err = g.lock(unix.F_RDLCK); err != nil {
+		return err
+	}
+	if g.mainID, err = identify(int(g.main.Fd())); err != nil {
+		return err
+	}
+	g.walID, err = identify(g.wal)
+	return err
+}
+
+func (g *guard) lock(kind int16) error {
+	shared := unix.Flock_t{Type: kind, Start: sharedFirst, Len: sharedSize}
+	inUse := unix.Flock_t{Type: kind, Start: shmInUse, Len: 1}
+	return errors.Join(
+		unix.FcntlFlock(g.main.Fd(), unix.F_OFD_SETLK, &shared),
+		unix.FcntlFlock(g.shm.Fd(), unix.F_OFD_SETLK, &inUse))
+}
+
+// check says whether the paths still lead to the files that are open. It costs two system calls.
+func (g *guard) check() error {
+	if id, err := at(g.path); err != nil || id != g.mainID {
+		return fmt.Errorf("%s was replaced while it was open%s", g.path, reason(err))
+	}
+	if id, err := at(g.path + "-wal"); err != nil || id != g.walID {
+		return fmt.Errorf("%s-wal was deleted or replaced by another process while it was open%s", g.path, reason(err))
+	}
+	return nil
+}
+
+func reason(err error) string {
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// unlock lets SQLite delete the WAL when it closes. The descriptors stay until then.
+func (g *guard) unlock() { _ = g.lock(unix.F_UNLCK) }
+
+// close is called after SQLite has closed.
+func (g *guard) close() {
+	if g.main != nil {
+		_ = g.main.Close()
+	}
+	if g.shm != nil {
+		_ = g.shm.Close()
+	}
+	if g.wal >= 0 {
+		_ = unix.Close(g.wal)
+	}
+}
+
+func identify(fd int) (identity, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return identity{uint64(st.Dev), st.Ino}, err
+}
+
+func at(path string) (identity, error) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	return identity{uint64(st.Dev), st.Ino}, err
+}

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// patience is how long a transaction waits for another process that holds the write lock. A full-text optimize or
+	// a VACUUM of Hermes holds it 9 to 18 s; Hermes itself waits 60 s for what a turn depends on.
+	patience = 60 * time.Second
+	// closingPatience is the same when the store is closed: what is queued should be written, but the end must come.
+	closingPatience = 3 * time.Second
+	// nameAfter is when the holder is looked for and told.
+	nameAfter = time.Second
+)
+
+// begin starts a transaction. SQLite's own busy handler would block the loop in C; waiting here keeps the beat going,
+// ends with the store, and gives the lock a fair chance by jitter. It gives up early when nobody waits for the batch.
+func (w *writer) begin(batch []*request) error {
+	start, named := time.Now(), false
+	for {
+		err := w.conn.exec("BEGIN IMMEDIATE")
+		if err == nil || !isBusy(err) {
+			if err != nil {
+				w.notice(err)
+			}
+			return explain(err)
+		}
+		waited := time.Since(start)
+		if waited > nameAfter {
+			w.tellHolder(waited, &named)
+		}
+		if waited > patience || w.closing() && waited > closingPatience || waited > nameAfter && allGone(batch) {
+			return w.because(explain(err))
+		}
+		w.progress.Add(1)
+		time.Sleep(lockPause(waited))
+	}
+}
+
+func (w *writer) closing() bool {
+	select {
+	case <-w.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// lockPause is short while the other is likely an ordinary transaction, and longer than one of Hermes' own pauses never.
+func lockPause(waited time.Duration) time.Duration {
+	switch {
+	case waited < 20*time.Millisecond:
+		return time.Millisecond + rand.N(2*time.Millisecond)
+	case waited < 2*time.Second:
+		return 5*time.Millisecond + rand.N(25*time.Millisecond)
+	}
+	return 50*time.Millisecond + rand.N(100*time.Millisecond)
+}
+
+// tellHolder puts into health who holds the lock, and into the log once.
+func (w *writer) tellHolder(waited time.Duration, named *bool) {
+	detail := fmt.Sprintf("%s holds the write lock of %s for %.0f s", lockHolder(w.path), w.path, waited.Seconds())
+	w.health.set(condLock, stateDegraded, detail)
+	w.troubled = true
+	if !*named {
+		*named = true
+		w.log.Warn("waiting for the write lock", "detail", detail)
+	}
+}
+
+func allGone(batch []*request) bool {
+	for _, r := range batch {
+		if r.state.Load() != dropped {
+			return false
+		}
+	}
+	return len(batch) > 0
+}
+
+// walWriteLock is the byte of the -shm file that a writer in WAL mode locks.
+const walWriteLock = 120
+
+// lockHolder names the process that holds the write lock of the database at path, from /proc/locks.
+func lockHolder(path string) string {
+	const unknown = "another process"
+	var st syscall.Stat_t
+	if syscall.Stat(path+"-shm", &st) != nil {
+		return unknown
+	}
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return unknown
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		pid, ok := lockLine(lines.Text(), st.Ino, walWriteLock)
+		if !ok || pid == os.Getpid() {
+			continue
+		}
+		if pid <= 0 {
+			return unknown
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(name)))
+	}
+	return unknown
+}
+
+// lockLine reads a line of /proc/locks, such as "1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120", and returns the pid
+// if it is a held write lock on that byte of that inode. The device is not compared: btrfs shows another one.
+func lockLine(line string, inode uint64, at int64) (pid int, ok bool) {
+	f := strings.Fields(line)
+	if len(f) != 8 || f[3] != "WRITE" { // a waiting one has "->" as a further field
+		return 0, false
+	}
+	dev := strings.Split(f[5], ":")
+	ino, err := strconv.ParseUint(dev[len(dev)-1], 10, 64)
+	if err != nil || ino != inode {
+		return 0, false
+	}
+	from, err := strconv.ParseInt(f[6], 10, 64)
+	if err != nil || from > at {
+		return 0, false
+	}
+	if to, err := strconv.ParseInt(f[7], 10, 64); f[7] != "EOF" && (err != nil || to < at) {
+		return 0, false
+	}
+	pid, err = strconv.Atoi(f[4])
+	return pid, err == nil
+}

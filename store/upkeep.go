@@ -1,0 +1,177 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lookEvery    = 8                // commits between two looks at the WAL
+	copyFrames   = 1000             // frames not yet copied (4 MiB) from which a checkpoint pays
+	gateFrames   = 4000             // frames in the WAL (16 MiB) from which readers are held back so that it can start again
+	tellFrames   = 16384            // frames (64 MiB) from which a person should know; Hermes' journal_size_limit is the same
+	truncateIdle = 30 * time.Second // without a write, after which the WAL is cut to nothing
+	lowSpace     = 256 << 20        // bytes free below which a person should know
+	tinySpace    = 128 << 10        // bytes free below which a write to a full disk is not even tried
+)
+
+// afterCommit copies the WAL into the main file while the requesters have their answers. PASSIVE never waits for a
+// reader; a mode that waits stalled all writers for the whole busy timeout.
+func (w *writer) afterCommit() {
+	if w.commits++; w.commits%lookEvery != 0 {
+		return
+	}
+	_, log, done, err := w.conn.checkpoint("NOOP")
+	if err != nil {
+		w.notice(err)
+		return
+	}
+	if log-done >= copyFrames {
+		if _, log, done, err = w.conn.checkpoint("PASSIVE"); err != nil {
+			w.notice(err)
+			return
+		}
+	}
+	switch {
+	case log >= tellFrames && log > done:
+		w.health.set(condWAL, stateDegraded, fmt.Sprintf("the WAL of %s has %d MiB because a reader holds it", w.path, log>>8))
+	case log < gateFrames:
+		w.health.clear(condWAL)
+	}
+	if log >= gateFrames {
+		w.readers.hold()
+	}
+}
+
+// restartWAL runs when the gate is closed and the last reader has gone: with everything copied and nobody reading, the
+// next commit starts the WAL from its beginning.
+func (w *writer) restartWAL() {
+	defer w.readers.release()
+	if _, log, done, err := w.conn.checkpoint("PASSIVE"); err != nil || log != done {
+		return // a reader of another process; the next look tries again
+	}
+	if w.ready(nil) != nil {
+		return
+	}
+	if err := w.conn.exec(`INSERT INTO hs_meta(key, value) VALUES('wal_restarts', 1)
+		ON CONFLICT(key) DO UPDATE SET value = value + 1`); err != nil {
+		w.conn.rollback()
+		return
+	}
+	_ = w.commit()
+}
+
+// idle runs once a beat when nothing is to be written.
+func (w *writer) idle() {
+	if w.health.failure() != nil {
+		return
+	}
+	if err := w.guard.check(); err != nil {
+		w.lose(err)
+		return
+	}
+	w.readers.interrupt(gatePatience)
+	w.lookAtSpace()
+	if w.dirty && time.Since(w.lastWrite) > truncateIdle {
+		w.truncate()
+	}
+}
+
+// truncate copies the WAL and cuts it to nothing, if no reader is in the way: the connection has no busy timeout.
+func (w *writer) truncate() {
+	if busy, _, _, err := w.conn.checkpoint("TRUNCATE"); err == nil && !busy {
+		w.dirty = false
+		w.health.clear(condWAL)
+	}
+}
+
+// lose fails the store because its files are no longer those at its paths.
+func (w *writer) lose(err error) {
+	if w.health.set(condIdentity, stateFailed, err.Error()) {
+		w.log.Error("nothing more is written", "path", w.path, "reason", err)
+	}
+}
+
+// notice looks at an error of SQLite for what it says about the whole store.
+func (w *writer) notice(err error) {
+	why := explain(err)
+	switch {
+	case errors.Is(why, ErrDiskFull):
+		w.full, w.troubled = true, true
+		if w.health.set(condFull, stateDegraded, "the disk of "+w.path+" is full; writes are refused until there is room") {
+			w.log.Error("disk full: writes are refused until there is room", "path", w.path, "error", err)
+		}
+	case errors.Is(why, ErrReadOnly):
+		w.troubled = true
+		if w.health.set(condReadOnly, stateReadOnly, w.path+" cannot be written: "+err.Error()) {
+			w.log.Error("the store cannot be written", "path", w.path, "error", err)
+		}
+	case isDamage(err):
+		if w.health.set(condDamage, stateFailed, w.path+" is damaged: "+err.Error()) {
+			w.log.Error("the database is damaged; nothing more is written", "path", w.path, "error", err)
+		}
+	case isIO(err):
+		w.ioError(err)
+	}
+}
+
+// ioError deals with a disk that fails. After a failed fsync the kernel may have dropped the pages while a later fsync
+// succeeds, so the WAL is not trusted any more: it is copied and cut while its content is still at hand. If that does
+// not work, or it happens again, the store is given up: a promise that was answered must not rest on such a disk.
+func (w *writer) ioError(err error) {
+	w.ioErrors++
+	detail := fmt.Sprintf("the disk of %s reports an error: %v", w.path, err)
+	w.log.Error("I/O error", "path", w.path, "error", err, "count", w.ioErrors)
+	w.conn.rollback()
+	busy, _, _, cut := w.conn.checkpoint("TRUNCATE")
+	if w.ioErrors > 1 || cut != nil || busy {
+		w.health.set(condIO, stateFailed, detail)
+		return
+	}
+	w.health.set(condIO, stateDegraded, detail)
+}
+
+// recovered clears what a successful commit disproves.
+func (w *writer) recovered() {
+	if !w.troubled {
+		return
+	}
+	w.full, w.troubled = false, false
+	for _, c := range []string{condFull, condReadOnly, condLock} {
+		if w.health.clear(c) {
+			w.log.Info("the store takes writes again", "path", w.path)
+		}
+	}
+}
+
+// space refuses a write to a disk that was full and still is, without the cost of trying.
+func (w *writer) space() error {
+	if !w.full {
+		return nil
+	}
+	if free, err := freeSpace(w.path); err == nil && free < tinySpace {
+		return fmt.Errorf("%w: %s has %d KiB left", ErrDiskFull, w.path, free>>10)
+	}
+	return nil
+}
+
+// lookAtSpace warns before the disk is full.
+func (w *writer) lookAtSpace() {
+	free, err := freeSpace(w.path)
+	if err == nil && free < lowSpace {
+		w.health.set(condSpace, stateDegraded, fmt.Sprintf("the disk of %s has only %d MiB left", w.path, free>>20))
+	} else if err == nil {
+		w.health.clear(condSpace)
+	}
+}
+
+func freeSpace(path string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
