@@ -1,0 +1,76 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+)
+
+// Follow sends the events of a turn, what has happened so far first, and returns after the final one. send may be slow:
+// it is called by this goroutine only, and others do not wait for it.
+func (h *Hub) Follow(ctx context.Context, turnID string, send func(*turnv1.TurnEvent) error) error {
+	return h.follow(ctx, turnID, "", send)
+}
+
+// follow is Follow for a turn of platform, or of any if that is empty.
+func (h *Hub) follow(ctx context.Context, turnID, platform string, send func(*turnv1.TurnEvent) error) error {
+	if err := checkID("turn_id", turnID); err != nil {
+		return err
+	}
+	l, t, err := h.find(ctx, turnID)
+	if err != nil {
+		return err
+	}
+	if l != nil {
+		t.Platform = l.platform
+	}
+	if err := own(platform, t.Platform, turnID); err != nil {
+		return err
+	}
+	if l == nil {
+		ev := finalEvent(h.final(t))
+		ev.Seq, ev.TurnId = 1, t.ID
+		return send(ev)
+	}
+	return h.pump(ctx, l.feed, send)
+}
+
+// own refuses a gateway the turns of other platforms.
+func own(caller, platform, turnID string) error {
+	if caller != "" && caller != platform {
+		return fmt.Errorf("turn %s is not of platform %s: %w", turnID, caller, ipc.ErrDenied)
+	}
+	return nil
+}
+
+// pump sends the events of a feed until the final one is sent.
+func (h *Hub) pump(ctx context.Context, f *feed, send func(*turnv1.TurnEvent) error) error {
+	w := f.join()
+	defer f.leave(w)
+	for seq := uint64(1); ; {
+		ev, overrun := f.next(w)
+		switch {
+		case ev != nil:
+			ev.Seq = seq
+			seq++
+			if err := send(ev); err != nil {
+				return err
+			}
+			if ev.GetFinal() != nil {
+				return nil
+			}
+			continue
+		case overrun:
+			return fmt.Errorf("follower of turn %s is too slow, follow again: %w", f.turnID, ipc.ErrBusy)
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.ctx.Done():
+			return errClosing
+		}
+	}
+}

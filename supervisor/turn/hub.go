@@ -1,0 +1,262 @@
+// Package turn is the hub: every message, tool call and reply passes through it, and what happened is stored before
+// anybody is told. It accepts messages, gives their turns to agents, makes the tool calls of those turns, asks people for
+// their yes, and hands replies to gateways.
+//
+// Rules: the store holds the truth and the hub only what runs now, so a new hub on the same store goes on where the last
+// one ended. A turn is ended by Turns.Finish or by the hub itself, never by a lost connection. Writes carry the fence of
+// their lease. A call with effects is made at most once. No lock is held over a store or network call. DESIGN.md beside
+// this file says what happens at each limit.
+package turn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// PlatformTerminal is the platform of chats over the control socket. It is the one whose notices are fetched with
+// Notices instead of being delivered by a gateway.
+const PlatformTerminal = "terminal"
+
+const (
+	// beat is how often the dispatch loop turns when nothing wakes it. It bounds how late a turn is retried after a
+	// store failure, and is well under any watchdog interval.
+	beat = time.Second
+	// defaultTurnsPerAgent is what one agent process runs side by side; each turn costs it about a provider connection.
+	defaultTurnsPerAgent = 32
+	// defaultIdleRun is six times the interval at which an agent must show activity.
+	defaultIdleRun = time.Minute
+	// defaultApprovalTimeout is how long the existing system's prompt waits.
+	defaultApprovalTimeout = time.Minute
+)
+
+// ApprovalPolicy says what happens to a call that a person must allow.
+type ApprovalPolicy struct {
+	Manual  bool          // false: such a call is made without asking; a refused one is refused all the same
+	Timeout time.Duration // silence until then means no; 0 means a minute
+}
+
+// Config is what a Hub works with. Store is required; everything else has a use without it.
+type Config struct {
+	Store      Store
+	Boards     func(slug string) (Board, error) // "" is the default board; nil: there are no boards
+	BoardNames func() ([]string, error)         // boards whose events are told; nil: the default one
+	Now        func() time.Time                 // nil: time.Now
+	Log        hclog.Logger                     // nil: silent
+	Event      func(store.Event)                // journal, must not block; nil: none is kept
+
+	Approvals     ApprovalPolicy
+	TurnsPerAgent int             // 0: 32
+	IdleRun       time.Duration   // a run silent for this long has lost its lease; 0: a minute
+	Pull          map[string]bool // platforms whose clients fetch their replies; nil: terminal and api
+}
+
+// A Hub runs turns. Its exported methods are safe for concurrent use.
+type Hub struct {
+	cfg   Config
+	store Store
+	log   hclog.Logger
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup // everything the hub started and every call that writes
+
+	kick  chan struct{} // wakes the dispatch loop
+	beats atomic.Uint64
+
+	tools  *catalogue
+	outbox *outbox
+	ended  *endings
+
+	mu       sync.Mutex
+	started  bool
+	closed   bool
+	draining bool
+	stale    bool // turns may be in the store that are not here
+	turns    map[string]*live
+	lines    map[string][]*live // open turns of each session in order
+	tickets  tickets
+	agents   map[string]*agent
+	picks    uint64
+	homes    homes
+	gateways map[string]*gateway // by platform
+	idle     chan struct{}       // closed and replaced when a turn stops running
+}
+
+// New returns a hub that does nothing before Start.
+func New(cfg Config) *Hub {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = hclog.NewNullLogger()
+	}
+	if cfg.Event == nil {
+		cfg.Event = func(store.Event) {}
+	}
+	if cfg.TurnsPerAgent <= 0 {
+		cfg.TurnsPerAgent = defaultTurnsPerAgent
+	}
+	if cfg.IdleRun <= 0 {
+		cfg.IdleRun = defaultIdleRun
+	}
+	if cfg.Approvals.Timeout <= 0 {
+		cfg.Approvals.Timeout = defaultApprovalTimeout
+	}
+	if cfg.Pull == nil {
+		cfg.Pull = map[string]bool{PlatformTerminal: true, "api": true}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	h := &Hub{
+		cfg: cfg, store: cfg.Store, log: cfg.Log, ctx: ctx, stop: stop,
+		kick:  make(chan struct{}, 1),
+		turns: map[string]*live{}, lines: map[string][]*live{},
+		agents: map[string]*agent{}, gateways: map[string]*gateway{},
+		idle: make(chan struct{}), ended: &endings{},
+	}
+	h.tools = newCatalogue(h)
+	h.outbox = newOutbox(h)
+	return h
+}
+
+// Start takes over the turns that the store holds open: leases of the last hub are void, their turns wait again. Then it
+// begins to dispatch.
+func (h *Hub) Start(ctx context.Context) error {
+	if err := h.recover(ctx); err != nil {
+		return fmt.Errorf("start turn queue: %w", err)
+	}
+	h.tools.begin()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.started {
+		return fmt.Errorf("start turn queue: %w", ipc.ErrRefused)
+	}
+	h.started = true
+	h.spawn(h.loop)
+	h.spawn(h.outbox.loop)
+	return nil
+}
+
+// Close ends everything the hub runs and waits for it. Turns that were running stay leased in the store.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.stop()
+	h.wg.Wait()
+}
+
+// Drain stops leasing and waits until no turn runs and the replies of this hub are on their way, or until ctx ends.
+// It returns the number of turns still running: they stay leased and are taken up by the next Start.
+func (h *Hub) Drain(ctx context.Context) (unfinished int) {
+	h.mu.Lock()
+	h.draining = true
+	h.mu.Unlock()
+	for {
+		running, idle := h.running()
+		if running == 0 {
+			h.outbox.settle(ctx)
+			return 0
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return running
+		case <-h.ctx.Done():
+			return running
+		}
+	}
+}
+
+// Progress counts the turns of the dispatch loop. It stands still only if the loop hangs.
+func (h *Hub) Progress() uint64 { return h.beats.Load() }
+
+// Busy returns how much a worker holds: turns of an agent, calls of a tools worker, deliveries of a gateway.
+func (h *Hub) Busy(worker string) int {
+	h.mu.Lock()
+	n := 0
+	for _, l := range h.turns {
+		if l.lease != nil && l.lease.agent.id.Worker == worker {
+			n++
+		}
+	}
+	h.mu.Unlock()
+	return n + h.tools.busy(worker) + h.outbox.busy(worker)
+}
+
+// Attach takes a worker into service by its role. detach ends that: nothing new is given to it, and what it runs goes
+// on until its connection ends.
+func (h *Hub) Attach(id ipc.Identity, conn grpc.ClientConnInterface) (detach func()) {
+	switch id.Role {
+	case ipc.RoleAgent:
+		detach = h.attachAgent(id, conn)
+	case ipc.RoleTools, ipc.RolePlugin:
+		detach = h.tools.attach(id, conn)
+	case ipc.RoleGateway:
+		detach = h.attachGateway(id, conn)
+	default:
+		return func() {}
+	}
+	var once sync.Once
+	return func() { once.Do(detach) }
+}
+
+// Register adds the hub's services to the server of one worker. The server must put the worker's identity into the
+// context of each call (ipc.ServerOptions).
+func (h *Hub) Register(s *grpc.Server) {
+	hostv1.RegisterInboxServer(s, &inboxService{hub: h})
+	hostv1.RegisterTurnsServer(s, &turnsService{hub: h})
+	hostv1.RegisterToolsServer(s, &toolsService{hub: h})
+	h.RegisterBoards(s)
+}
+
+// enter begins a call from outside that writes; Close waits for its end.
+func (h *Hub) enter() (leave func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errClosing
+	}
+	h.wg.Add(1)
+	return h.wg.Done, nil
+}
+
+// spawn runs f as part of the hub. h.mu must be held; after Close it does nothing.
+func (h *Hub) spawn(f func()) {
+	if !h.closed {
+		h.wg.Go(f)
+	}
+}
+
+// launch is spawn for callers that do not hold h.mu.
+func (h *Hub) launch(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.spawn(f)
+}
+
+// wake makes the dispatch loop look again.
+func (h *Hub) wake() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (h *Hub) now() time.Time { return h.cfg.Now() }
+
+func (h *Hub) event(kind, worker, turnID, message string, fields map[string]string) {
+	h.cfg.Event(store.Event{Time: h.now(), Kind: kind, Worker: worker, TurnID: turnID, Message: message, Fields: fields})
+}
+
+// pushed says whether replies of a platform are delivered by its gateway.
+func (h *Hub) pushed(platform string) bool { return !h.cfg.Pull[platform] }

@@ -1,0 +1,252 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	adapterv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/adapter/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+const (
+	// outboxLimit is how many chats one look at the outbox takes. Chats whose platform has no gateway are among them.
+	outboxLimit = 1024
+	// outboxSweep is how often the outbox is looked at when nothing wakes it, for rows that were missed.
+	outboxSweep = 30 * time.Second
+	// sendsAtOnce bounds the deliveries that one gateway makes side by side.
+	sendsAtOnce = 8
+	// firstResend doubles with each try, up to longestResend: a platform that is down for a day is asked every few
+	// minutes and not more.
+	firstResend   = time.Second
+	longestResend = 5 * time.Minute
+	// longestRetryAfter bounds what a platform may ask for.
+	longestRetryAfter = 24 * time.Hour
+	maxDetail         = 1 << 10
+)
+
+// An outbox hands stored replies to gateways: one at a time for each chat, in the order they were stored. A row is owed
+// until it is sent or rejected. It is safe for concurrent use.
+type outbox struct {
+	hub  *Hub
+	kick chan struct{}
+
+	mu      sync.Mutex
+	sending map[chat]string // worker that delivers to the chat now
+	due     time.Time       // when the next row that was put off is to be tried; zero if none
+	looking bool            // a look at the store is under way or asked for
+	quiet   chan struct{}   // closed and replaced when a delivery or look ends
+
+	notices chan struct{} // closed and replaced when a notice may be there
+	shown   map[int64]struct{}
+}
+
+// A chat is where order is kept.
+type chat struct{ platform, id string }
+
+func newOutbox(h *Hub) *outbox {
+	return &outbox{
+		hub: h, kick: make(chan struct{}, 1), sending: map[chat]string{},
+		quiet: make(chan struct{}), notices: make(chan struct{}), shown: map[int64]struct{}{},
+	}
+}
+
+// wake makes the outbox look for rows.
+func (o *outbox) wake() {
+	o.mu.Lock()
+	o.looking = true
+	close(o.notices)
+	o.notices = make(chan struct{})
+	o.mu.Unlock()
+	select {
+	case o.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) loop() {
+	for {
+		wait := o.look()
+		again := time.NewTimer(wait)
+		select {
+		case <-o.kick:
+		case <-again.C:
+		case <-o.hub.ctx.Done():
+			again.Stop()
+			return
+		}
+		again.Stop()
+	}
+}
+
+// look begins every delivery that may begin, and returns when to look again.
+func (o *outbox) look() time.Duration {
+	o.mu.Lock()
+	o.looking = false
+	o.due = time.Time{}
+	o.mu.Unlock()
+	ctx, cancel := o.hub.detached()
+	defer cancel()
+	now := o.hub.now()
+	rows, err := o.hub.store.DueOutbox(ctx, now, outboxLimit)
+	if err != nil {
+		if o.hub.ctx.Err() == nil {
+			o.hub.log.Warn("cannot read the outbox", "error", err)
+		}
+		return storePause
+	}
+	for _, r := range rows {
+		if o.hub.pushed(r.Platform) {
+			o.begin(r)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rest()
+	if o.due.IsZero() {
+		return outboxSweep
+	}
+	return min(max(o.due.Sub(now), 0), outboxSweep)
+}
+
+// begin starts the delivery of a row unless its chat or gateway is busy or its gateway is not there.
+func (o *outbox) begin(r store.OutboxRow) {
+	g := o.hub.gateway(r.Platform)
+	if g == nil {
+		return // its attachment wakes the outbox
+	}
+	to := chat{r.Platform, r.ChatID}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sending[to] != "" || o.count(g.id.Worker) >= sendsAtOnce {
+		return // the end of a delivery wakes the outbox
+	}
+	o.sending[to] = g.id.Worker
+	o.hub.launch(func() {
+		o.deliver(r.ID, g)
+		o.mu.Lock()
+		delete(o.sending, to)
+		o.rest()
+		o.mu.Unlock()
+		o.wake()
+	})
+}
+
+// rest tells those who wait for quiet. o.mu must be held.
+func (o *outbox) rest() {
+	close(o.quiet)
+	o.quiet = make(chan struct{})
+}
+
+// deliver makes one delivery and stores what became of it.
+func (o *outbox) deliver(id int64, g *gateway) {
+	var r store.OutboxRow
+	h := o.hub
+	err := h.persist(h.ctx, "begin delivery", func(ctx context.Context) (err error) {
+		r, err = h.store.BeginSend(ctx, id)
+		return err
+	})
+	if err != nil {
+		return // sent or gone meanwhile, or the hub closes
+	}
+	resp, err := g.client.Deliver(h.ctx, &adapterv1.DeliverRequest{
+		OutboxId: r.ID, To: &adapterv1.Address{ChatId: r.ChatID, ThreadId: r.ThreadID, ReplyTo: r.ReplyTo},
+		Text: r.Text, Attempt: uint32(r.Attempt), MessageIds: r.MessageIDs, TurnId: r.TurnID,
+	})
+	if h.ctx.Err() != nil {
+		return // left as sending: the next hub delivers it again
+	}
+	if err != nil {
+		resp = &adapterv1.DeliverResponse{State: adapterv1.DeliverResponse_STATE_UNKNOWN, Detail: err.Error()}
+	}
+	report := o.report(r, resp)
+	if err := h.persist(h.ctx, "report delivery", func(ctx context.Context) error { return h.store.ReportSend(ctx, id, report) }); err != nil {
+		h.log.Error("cannot store what became of a delivery", "outbox", id, "error", err)
+	}
+}
+
+// report turns the gateway's answer into what is stored, and puts the row off if it is to be tried again.
+func (o *outbox) report(r store.OutboxRow, d *adapterv1.DeliverResponse) store.OutboxReport {
+	rep := store.OutboxReport{MessageIDs: d.MessageIds, Detail: cut(d.Detail, maxDetail)}
+	if len(rep.MessageIDs) == 0 {
+		rep.MessageIDs = r.MessageIDs
+	}
+	fields := map[string]string{"outbox": fmt.Sprint(r.ID), "platform": r.Platform, "chat": r.ChatID, "attempt": fmt.Sprint(r.Attempt)}
+	switch d.State {
+	case adapterv1.DeliverResponse_STATE_SENT:
+		rep.State = store.OutboxSent
+		return rep
+	case adapterv1.DeliverResponse_STATE_REJECTED:
+		rep.State = store.OutboxRejected
+		o.hub.event("outbox_rejected", "", r.TurnID, rep.Detail, fields)
+		return rep
+	case adapterv1.DeliverResponse_STATE_RETRY:
+		rep.State = store.OutboxPending
+	default:
+		rep.State = store.OutboxUnknown
+		o.hub.event("outbox_unknown", "", r.TurnID, rep.Detail, fields)
+	}
+	rep.NextAttempt = o.hub.now().Add(resendAfter(r.Attempt, time.Duration(d.RetryAfterMs)*time.Millisecond))
+	o.putOff(rep.NextAttempt)
+	return rep
+}
+
+// resendAfter is the pause before the next try: what the platform asks for and not less, else growing with each try and
+// jittered, so that many chats do not come back at once.
+func resendAfter(attempt int, asked time.Duration) time.Duration {
+	if asked > 0 {
+		asked = min(asked, longestRetryAfter)
+		return asked + rand.N(asked/10+1)
+	}
+	d := longestResend
+	if attempt < 10 {
+		d = min(firstResend<<max(attempt-1, 0), longestResend)
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+func (o *outbox) putOff(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.due.IsZero() || at.Before(o.due) {
+		o.due = at
+	}
+}
+
+// settle waits until nothing is being delivered or about to be, or ctx ends.
+func (o *outbox) settle(ctx context.Context) {
+	for {
+		o.mu.Lock()
+		busy, quiet := len(o.sending) > 0 || o.looking, o.quiet
+		o.mu.Unlock()
+		if !busy {
+			return
+		}
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+			return
+		case <-o.hub.ctx.Done():
+			return
+		}
+	}
+}
+
+func (o *outbox) busy(worker string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count(worker)
+}
+
+// count returns the deliveries of a worker. o.mu must be held.
+func (o *outbox) count(worker string) int {
+	n := 0
+	for _, w := range o.sending {
+		if w == worker {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,373 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// parkAfter is how many leases in a row may be lost without a new step before a turn is no longer tried. A turn that
+// kills its agent would else do so for ever.
+const parkAfter = 3
+
+// A live is a turn that has not ended. Hub.mu guards its fields, except those of the first group, which do not change.
+type live struct {
+	id, session, platform string
+	feed                  *feed
+	// ctx ends when the calls of the turn must: it ended, was interrupted, or the hub closes.
+	ctx    context.Context
+	cancel context.CancelFunc
+	slots  chan struct{} // one for each call that runs
+
+	turn store.Turn // as last seen
+
+	// barrier is the newest Accept that had begun when this turn was added: the turn waits for those to end, since
+	// one of them may have stored an earlier turn of the same session.
+	barrier   uint64
+	notBefore time.Time // after a failure of the store or the agent
+	busy      bool      // a goroutine leases, runs or ends it
+	done      bool
+	lost      int    // leases lost in a row without a new step, refusals not counted
+	lastLoss  string // why the last one was lost
+	stopped   bool   // a person interrupted it
+	reason    string
+
+	lease *lease           // while an agent runs it
+	calls map[string]*call // those that have not ended
+}
+
+// mustEnd says that the turn is to be ended by the hub instead of being run.
+func (l *live) mustEnd() bool { return l.stopped || l.lost >= parkAfter }
+
+// insert adds an open turn of the store to the line of its session. h.mu must be held.
+func (h *Hub) insert(t store.Turn, barrier uint64) *live {
+	if l := h.turns[t.ID]; l != nil {
+		return l
+	}
+	ctx, cancel := context.WithCancel(h.ctx)
+	l := &live{
+		id: t.ID, session: t.SessionID, platform: t.Platform, feed: newFeed(t.ID),
+		ctx: ctx, cancel: cancel, slots: make(chan struct{}, callsAtOnce),
+		turn: t, barrier: barrier, lost: t.Interrupted, calls: map[string]*call{},
+	}
+	h.turns[t.ID] = l
+	line := h.lines[t.SessionID]
+	at, _ := slices.BinarySearchFunc(line, t.Seq, func(l *live, seq int64) int { return cmp.Compare(l.turn.Seq, seq) })
+	h.lines[t.SessionID] = slices.Insert(line, at, l)
+	h.announce(t.SessionID)
+	if g := h.gateways[t.Platform]; g != nil && h.pushed(t.Platform) {
+		g.show(l)
+	}
+	return l
+}
+
+// announce tells the waiting turns of a session how many are before them. h.mu must be held.
+func (h *Hub) announce(session string) {
+	for i, l := range h.lines[session] {
+		if !l.busy {
+			l.feed.queued(uint32(i))
+		}
+	}
+}
+
+// loop dispatches whenever something changed, and each beat besides.
+func (h *Hub) loop() {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		h.beats.Add(1)
+		h.dispatch()
+		select {
+		case <-h.kick:
+		case <-tick.C:
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// dispatch gives every turn that may run to an agent, oldest first, and never waits.
+func (h *Hub) dispatch() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	if h.stale {
+		h.refresh()
+		return
+	}
+	for _, l := range h.ready() {
+		if l.mustEnd() {
+			l.busy = true
+			h.spawn(func() { h.endUnrun(l) })
+			continue
+		}
+		if h.draining {
+			continue
+		}
+		if a := h.pick(l.session); a != nil {
+			l.busy = true
+			a.load++
+			h.spawn(func() { h.run(l, a) })
+		}
+	}
+}
+
+// ready returns the turns that are first in their session and wait for nothing but an agent, oldest first.
+func (h *Hub) ready() []*live {
+	now, oldest := h.now(), h.tickets.oldest()
+	var ready []*live
+	for _, line := range h.lines {
+		l := line[0]
+		if !l.busy && l.barrier < oldest && !now.Before(l.notBefore) {
+			ready = append(ready, l)
+		}
+	}
+	slices.SortFunc(ready, func(a, b *live) int { return cmp.Compare(a.turn.Seq, b.turn.Seq) })
+	return ready
+}
+
+// running counts the turns that a goroutine works on, and returns a channel that is closed when one stops.
+func (h *Hub) running() (int, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, l := range h.turns {
+		if l.busy {
+			n++
+		}
+	}
+	return n, h.idle
+}
+
+// settled marks a turn as no longer worked on. h.mu must be held.
+func (h *Hub) settled(l *live) {
+	l.busy = false
+	h.changed()
+}
+
+// changed tells the dispatch loop and those who wait for a drain that a turn stopped running. h.mu must be held.
+func (h *Hub) changed() {
+	close(h.idle)
+	h.idle = make(chan struct{})
+	h.wake()
+}
+
+// complete ends a turn in memory after the store has ended it. It may be called more than once.
+func (h *Hub) complete(l *live, t store.Turn, usage *turnv1.Usage) {
+	h.ended.put(t.ID, usage)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.done {
+		return
+	}
+	l.done, l.turn = true, t
+	l.cancel()
+	l.feed.finish(h.final(t))
+	delete(h.turns, t.ID)
+	line := slices.DeleteFunc(h.lines[t.SessionID], func(o *live) bool { return o == l })
+	if len(line) == 0 {
+		delete(h.lines, t.SessionID)
+	} else {
+		h.lines[t.SessionID] = line
+		h.announce(t.SessionID)
+	}
+	h.changed()
+	if h.pushed(t.Platform) {
+		h.outbox.wake()
+	}
+}
+
+// final tells a follower how a turn ended.
+func (h *Hub) final(t store.Turn) *turnv1.Final {
+	return &turnv1.Final{
+		Outcome: outcomeToProto(t.Outcome), Text: t.Final, Error: t.Error, SessionId: t.SessionID, Usage: h.ended.usage(t.ID),
+	}
+}
+
+// find returns the turn as it runs here, or as the store has it if it ended. A turn that is open in the store alone is
+// taken into the queue.
+func (h *Hub) find(ctx context.Context, id string) (*live, store.Turn, error) {
+	for {
+		l, t, err := h.findOnce(ctx, id)
+		if err != errMoved {
+			return l, t, err
+		}
+	}
+}
+
+// errMoved says that a turn ended between two looks at it.
+var errMoved = errors.New("the turn has just ended")
+
+func (h *Hub) findOnce(ctx context.Context, id string) (*live, store.Turn, error) {
+	h.mu.Lock()
+	l, barrier := h.turns[id], h.tickets.last
+	h.mu.Unlock()
+	if l != nil {
+		return l, store.Turn{}, nil
+	}
+	t, err := h.store.Turn(ctx, id)
+	if err != nil {
+		return nil, t, wrap(err, "turn %s", id)
+	}
+	if t.State == store.TurnDone {
+		return nil, t, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, t, errClosing
+	}
+	if h.ended.has(id) {
+		return nil, t, errMoved
+	}
+	l = h.insert(t, barrier)
+	h.wake()
+	return l, t, nil
+}
+
+// recover loads the open turns at the start. Those that were leased lost their hub, which counts as an interruption.
+func (h *Hub) recover(ctx context.Context) error {
+	open, err := h.store.Open(ctx)
+	if err != nil {
+		return wrap(err, "open turns")
+	}
+	for i, t := range open {
+		if t.State != store.TurnLeased {
+			continue
+		}
+		if open[i], err = h.store.Requeue(ctx, t.ID, t.Fence); err != nil {
+			return wrap(err, "requeue turn %s", t.ID)
+		}
+		h.event("turn_requeued", t.Worker, t.ID, "the supervisor ended while the turn ran",
+			map[string]string{"interrupted": fmt.Sprint(open[i].Interrupted)})
+	}
+	asked, err := h.store.Approvals(ctx, "")
+	if err != nil {
+		return wrap(err, "open approvals")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range open {
+		if t.State != store.TurnDone {
+			h.insert(t, 0).lastLoss = "the supervisor ended"
+		}
+	}
+	for _, a := range asked {
+		if l := h.turns[a.TurnID]; l != nil {
+			l.feed.ask(approvalToProto(a))
+		}
+	}
+	return nil
+}
+
+// refresh reads the open turns again, because one may have been stored whose Accept was not answered. Nothing is leased
+// until that is known: its session would get out of order. h.mu must be held.
+func (h *Hub) refresh() {
+	if h.stale = false; h.closed {
+		return
+	}
+	h.tickets.hold++
+	h.spawn(func() {
+		var open []store.Turn
+		err := h.persist(h.ctx, "read open turns", func(ctx context.Context) (err error) {
+			open, err = h.store.Open(ctx)
+			return err
+		})
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.tickets.hold--
+		if err != nil {
+			h.stale = true // the next beat tries again
+			return
+		}
+		for _, t := range open {
+			h.insert(t, 0)
+		}
+		h.wake()
+	})
+}
+
+// tickets number the Accepts in flight, so that no turn overtakes one of its session that is stored but not yet queued.
+type tickets struct {
+	last uint64
+	open map[uint64]struct{}
+	hold int // refreshes in flight: nothing may be leased
+}
+
+func (t *tickets) take() uint64 {
+	if t.open == nil {
+		t.open = map[uint64]struct{}{}
+	}
+	t.last++
+	t.open[t.last] = struct{}{}
+	return t.last
+}
+
+func (t *tickets) give(n uint64) { delete(t.open, n) }
+
+// oldest returns the oldest Accept in flight, or a number above all.
+func (t *tickets) oldest() uint64 {
+	if t.hold > 0 {
+		return 0
+	}
+	oldest := t.last + 1
+	for n := range t.open {
+		oldest = min(oldest, n)
+	}
+	return oldest
+}
+
+// Accept stores a message and queues its turn. Once it returned, the message is answered whatever ends.
+func (h *Hub) Accept(ctx context.Context, in store.Inbound) (store.Accepted, error) {
+	if err := checkInbound(in); err != nil {
+		return store.Accepted{}, err
+	}
+	leave, err := h.enter()
+	if err != nil {
+		return store.Accepted{}, err
+	}
+	defer leave()
+	h.mu.Lock()
+	ticket := h.tickets.take()
+	h.mu.Unlock()
+	acc, err := h.accept(in)
+	h.mu.Lock()
+	h.tickets.give(ticket)
+	h.mu.Unlock()
+	h.wake()
+	return acc, err
+}
+
+func (h *Hub) accept(in store.Inbound) (store.Accepted, error) {
+	ctx, cancel := h.detached()
+	defer cancel()
+	acc, err := h.store.Accept(ctx, in)
+	if err == nil {
+		if _, _, err = h.find(ctx, acc.TurnID); err == nil {
+			return acc, nil
+		}
+	}
+	if !refusedUnstored(err) {
+		h.mu.Lock()
+		h.stale = true
+		h.mu.Unlock()
+	}
+	return store.Accepted{}, wrap(err, "accept message %q of %s chat %q", in.MessageID, in.Platform, in.ChatID)
+}
+
+// refusedUnstored says that an Accept failed in a way that stored nothing.
+func refusedUnstored(err error) bool {
+	return definite(err) || errors.Is(err, store.ErrQueueFull) || errors.Is(err, store.ErrBusy) ||
+		errors.Is(err, store.ErrDiskFull) || errors.Is(err, store.ErrReadOnly)
+}
+
+var errNotHeld = fmt.Errorf("the turn is not run under this fence: %w", ipc.ErrLeaseLost)

@@ -1,0 +1,8 @@
+package turn
+
+import "github.com/hermes-supervisor/hermes-supervisor/store"
+
+var (
+	_ Store = (*store.State)(nil)
+	_ Board = (*store.Board)(nil)
+)
