@@ -39,8 +39,8 @@ type Sender interface {
 	//
 	// A repeat after an unknown outcome must not show the text twice. Where the platform can edit, that is done
 	// in two calls: the first one sends short placeholders (or takes those that Show made) and returns Retry with
-	// their ids and no wait; the supervisor stores the ids and calls again, and now each call is an edit of known
-	// messages, which can be repeated. Where it cannot, an attempt that may have happened is Unknown.
+	// their ids and the wait AtOnce; the supervisor stores the ids and calls again, and now each call is an edit of
+	// known messages, which can be repeated. Where it cannot, an attempt that may have happened is Unknown.
 	Deliver(ctx context.Context, d Delivery) Delivered
 }
 
@@ -161,9 +161,12 @@ const (
 type Delivered struct {
 	State      DeliveryState
 	MessageIDs []string
-	RetryAfter time.Duration
-	Detail     string // for a person; says why it is not sent
+	RetryAfter time.Duration // 0: the supervisor chooses
+	Detail     string        // for a person; says why it is not sent
 }
+
+// AtOnce is the wait of a Retry that is no failure. Without a wait the supervisor chooses one that grows.
+const AtOnce = time.Millisecond
 
 // Sent says that the platform confirmed the messages.
 func Sent(ids ...string) Delivered { return Delivered{State: StateSent, MessageIDs: ids} }

@@ -53,9 +53,19 @@ func (s *Services) Accept(ctx context.Context, m Message) (Accepted, error) {
 	return Accepted{TurnID: r.TurnId, SessionID: r.SessionId, Duplicate: r.Duplicate}, nil
 }
 
-// Follow passes the events of a turn to see, in order, and returns the final one. Deltas may be missing for a slow
-// follower (a snapshot follows), the final event never is. An error of see ends it with that error.
+// Follow passes the events of a turn to see, in order, and returns the final one. It begins with what has happened so
+// far: a started event and the text as snapshots. A follower that is too slow for the supervisor is taken on again
+// in the same way. An error of see ends it with that error.
 func (s *Services) Follow(ctx context.Context, turnID string, see func(*turnv1.TurnEvent) error) (*turnv1.Final, error) {
+	for {
+		final, err := s.followOnce(ctx, turnID, see)
+		if !errors.Is(err, ipc.ErrBusy) {
+			return final, err
+		}
+	}
+}
+
+func (s *Services) followOnce(ctx context.Context, turnID string, see func(*turnv1.TurnEvent) error) (*turnv1.Final, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream when see fails
 	stream, err := s.host.Turns.Follow(ctx, &hostv1.FollowRequest{TurnId: turnID})

@@ -68,6 +68,8 @@ func acceptFailure(err error, keyed bool) *failure {
 			"The messages are larger than %d MiB together. Go on in a session (X-Hermes-Session-Id) instead of sending the whole conversation.", ipc.MaxMessageBytes>>20)
 	case errors.Is(err, ipc.ErrNotFound):
 		return fail(http.StatusNotFound, typeInvalid, "session_not_found", "There is no session of the id in X-Hermes-Session-Id.")
+	case errors.Is(err, ipc.ErrDenied):
+		return fail(http.StatusForbidden, typePermission, "session_not_allowed", "The session of %s cannot be used here: %s.", sessionHeader, err)
 	case errors.Is(err, ipc.ErrExists):
 		return fail(http.StatusUnprocessableEntity, typeInvalid, "idempotency_key_reused",
 			"This Idempotency-Key was used with another request. A key stands for one message: use a new key for a new one.")
