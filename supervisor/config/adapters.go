@@ -14,12 +14,15 @@ import (
 type platform struct {
 	secrets []string // its worker may ask for these; the first one enables it without an entry
 	always  bool     // enabled without a secret too
-	keys    []string // of its table, besides enabled
+	keys    []string // of its table, besides those of every adapter
 	check   func(c *Config, r *reader, s *section, settings map[string]any)
 }
 
 var platforms = map[string]platform{
-	"api": {secrets: []string{"API_SERVER_KEY"}, always: true, keys: []string{"listen"}, check: checkAPI},
+	"api": {
+		secrets: []string{"API_SERVER_KEY"}, always: true, check: checkAPI,
+		keys: []string{"listen", "max_concurrent_runs", "keep_alive", "allowed_hosts", "allowed_origins"},
+	},
 }
 
 // tokens of platforms that Hermes Agent serves and this build does not, so that a person learns why the bot is
@@ -44,7 +47,7 @@ func (c *Config) readAdapters(root *section) {
 			a.Enabled, a.Reason = true, "set in "+FileName
 			table.boolean("enabled", &a.Enabled)
 		}
-		table.settings(p.keys, a.Settings)
+		table.settings(append([]string{"send_from"}, p.keys...), a.Settings)
 		table.refuseRest()
 		if p.check != nil {
 			p.check(c, root.r, table, a.Settings)

@@ -46,7 +46,7 @@ func Load(home string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: FileName, anchors: map[string]ast.Node{}}
+	r := newReader()
 	c.Secrets = newSecrets(parseEnv(env, r), os.LookupEnv)
 	c.read(r, text)
 	byLine := func(a, b Problem) int { return a.Line - b.Line }

@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "rewrite the .want files")
 
@@ -107,4 +110,43 @@ func compare(t *testing.T, golden, got string) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
 	}
+}
+
+func TestALineProblemKeepsItsPlace(t *testing.T) {
+	_, err := load(t, "\n\nsupervisor:\n  limits:\n    memory: 64Q\n", "")
+	if want := `config.yaml:5: supervisor.limits.memory: "64Q" is not a size (try 64MiB)`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	home := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 4096 {
+			return
+		}
+		c := defaults()
+		c.Home = home
+		c.Secrets = newSecrets(nil, nil)
+		r := newReader()
+		c.read(r, text)
+		if len(r.problems) > 0 {
+			return
+		}
+		// What was accepted is usable: limits are set and it can be shown.
+		if l := c.Supervisor.Limits; l.FDs < 64 || l.Memory < 64<<20 || len(c.Supervisor.Restart.SlowLane) == 0 {
+			t.Errorf("accepted %+v", c.Supervisor)
+		}
+		if _, err := c.JSON(); err != nil {
+			t.Error(err)
+		}
+	})
 }

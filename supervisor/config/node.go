@@ -17,6 +17,8 @@ type reader struct {
 	nodes    int // converted by plain, so that aliases of aliases cannot blow up
 }
 
+func newReader() *reader { return &reader{file: FileName, anchors: map[string]ast.Node{}} }
+
 // maxPlainNodes bounds free-form settings; the largest seen in real homes has some hundred.
 const maxPlainNodes = 10_000
 

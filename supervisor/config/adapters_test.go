@@ -1,0 +1,71 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAdaptersAndTheirVariables(t *testing.T) {
+	usual := map[string]any{"listen": DefaultAPIListen}
+	tests := map[string]struct {
+		yaml, env string
+		want      Adapter
+		warning   string
+		problem   string
+	}{
+		"nothing is set": {want: Adapter{Enabled: true, Reason: "enabled by default", Settings: usual}},
+		"a key":          {env: "API_SERVER_KEY=k", want: Adapter{Enabled: true, Reason: "API_SERVER_KEY is set", Settings: usual}},
+		"an entry wins": {env: "API_SERVER_PORT=1", yaml: "adapters: {api: {listen: 'localhost:2', max_concurrent_runs: 3}}",
+			want: Adapter{Enabled: true, Reason: "set in config.yaml", Settings: map[string]any{"listen": "localhost:2", "max_concurrent_runs": uint64(3)}}},
+		"disabled": {yaml: "adapters: {api: {enabled: false}}", env: "API_SERVER_KEY=k",
+			want: Adapter{Enabled: false, Reason: "set in config.yaml", Settings: usual}},
+		"Hermes' variables": {env: "API_SERVER_HOST=0.0.0.0\nAPI_SERVER_PORT=9000\nAPI_SERVER_KEY=k",
+			want: Adapter{Enabled: true, Reason: "API_SERVER_KEY is set", Settings: map[string]any{"listen": "0.0.0.0:9000"}}},
+		"open without a key": {env: "API_SERVER_HOST=0.0.0.0", problem: "needs a key: set API_SERVER_KEY"},
+		"a token of an adapter that is not there": {env: "DISCORD_BOT_TOKEN=x",
+			warning: ".env: DISCORD_BOT_TOKEN: is set, but this version has no discord adapter",
+			want:    Adapter{Enabled: true, Reason: "enabled by default", Settings: usual}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, err := load(t, tt.yaml, tt.env)
+			if tt.problem != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+					t.Fatalf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.Secrets = []string{"API_SERVER_KEY"}
+			if diff := cmp.Diff(tt.want, c.Adapters["api"]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if tt.warning != "" && !cmp.Equal(c.Warnings, []string{tt.warning}) {
+				t.Errorf("warnings %v", c.Warnings)
+			}
+		})
+	}
+}
+
+func TestLimitsOfAWorker(t *testing.T) {
+	s := Supervisor{Limits: Limits{FDs: 100, Memory: 1000}, Workers: map[string]Limits{
+		"agent": {FDs: 200}, "agent-2": {Memory: 3000}, "tools": {FDs: 1, Memory: 2},
+	}}
+	for _, tt := range []struct {
+		name, role string
+		want       Limits
+	}{
+		{"agent-1", "agent", Limits{200, 1000}},
+		{"agent-2", "agent", Limits{200, 3000}},
+		{"tools", "tools", Limits{1, 2}},
+		{"kanban", "kanban", Limits{100, 1000}},
+	} {
+		if got := s.LimitsFor(tt.name, tt.role); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestHomesThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	write(t, file, "x")
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, FileName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	huge := t.TempDir()
+	write(t, filepath.Join(huge, FileName), strings.Repeat("#", maxFileBytes+1))
+	loadErr := func(home string) error { _, err := Load(home); return err }
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"load a file":             {loadErr(file), "is a file, not a folder; choose another with --home"},
+		"prepare a file":          {Prepare(file), "is a file, not a folder; choose another with --home"},
+		"below a file":            {Prepare(filepath.Join(file, "home")), "not a directory"},
+		"in /proc":                {Prepare("/proc/nothing-can-be-made-here"), "cannot create home /proc/nothing-can-be-made-here"},
+		"config.yaml is a folder": {loadErr(folder), "is a directory"},
+		"config.yaml is huge":     {loadErr(huge), "is larger than 256KiB; is it the right file?"},
+	} {
+		if tt.err == nil || !errors.Is(tt.err, ErrInvalid) || !strings.Contains(tt.err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q", name, tt.err, tt.want)
+		}
+	}
+}
+
+func TestAHomeThatCannotBeWrittenIsRefused(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	home := t.TempDir()
+	if err := os.Chmod(home, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prepare(home); err == nil || !strings.Contains(err.Error(), "is not writable for user") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestHomeIsTakenFromFlagThenEnvironmentThenUser(t *testing.T) {
+	user := t.TempDir()
+	t.Setenv("HOME", user)
+	t.Setenv("HERMES_HOME", "/from/env")
+	for _, tt := range []struct{ flag, env, want string }{
+		{"/from/flag", "/from/env", "/from/flag"},
+		{"", "/from/env", "/from/env"},
+		{"", "~/x", filepath.Join(user, "x")},
+		{"~", "", user},
+		{"", "", filepath.Join(user, ".hermes")},
+	} {
+		t.Setenv("HERMES_HOME", tt.env)
+		if got, err := Home(tt.flag); err != nil || got != tt.want {
+			t.Errorf("Home(%q) with HERMES_HOME=%q = %q, %v; want %q", tt.flag, tt.env, got, err, tt.want)
+		}
+	}
+}
+
+func TestARunDirectoryIsPrivateAndOneForEachHome(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "run")
+	if err := os.Mkdir(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(home, link); err != nil {
+		t.Fatal(err)
+	}
+	a, err := RunDirIn(base, home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := RunDirIn(base, link)
+	later, _ := RunDirIn(base, filepath.Join(link, "not", "there"))
+	other, _ := RunDirIn(base, t.TempDir())
+	real, _ := RunDirIn(base, filepath.Join(home, "not", "there"))
+	if a != b || a == other || later != real {
+		t.Errorf("one home %s and %s, another %s; to come %s and %s", a, b, other, later, real)
+	}
+	for _, dir := range []string{base, a} {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, info, err)
+		}
+	}
+	socket, err := FindSocket(base, link)
+	if err != nil || socket != SocketPath(a) {
+		t.Errorf("socket %s, %v", socket, err)
+	}
+}
+
+func TestRunDirectoriesThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	write(t, file, "")
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	for base, want := range map[string]string{
+		"/tmp/" + strings.Repeat("x", 80): "is too long: sockets in it would have",
+		file:                              "cannot create run directory",
+		link:                              "is not a folder",
+		"/proc/x":                         "cannot create run directory",
+	} {
+		_, err := RunDirIn(base, "/h")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--run-dir") || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: error %v, want %q", base, err, want)
+		}
+	}
+	if os.Getuid() == 0 {
+		foreign := filepath.Join(dir, "foreign")
+		if err := os.Mkdir(foreign, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(foreign, 12345, 12345); err != nil {
+			t.Skip("no other user here:", err)
+		}
+		if _, err := RunDirIn(foreign, "/h"); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
+			t.Errorf("foreign folder: error %v", err)
+		}
+	}
+}
+
+func TestAClientFindsASupervisorThatWasStartedWithAnotherEnvironment(t *testing.T) {
+	home, first, second := t.TempDir(), shortDir(t), shortDir(t)
+	t.Setenv("XDG_RUNTIME_DIR", second)
+	dir, err := RunDir(home)
+	if err != nil || !strings.HasPrefix(dir, filepath.Join(second, "hermes-supervisor")) {
+		t.Fatalf("run directory %s, %v", dir, err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", first)
+	if path, err := FindSocket("", home); err != nil || !strings.HasPrefix(path, first) {
+		t.Errorf("with no supervisor: %s, %v", path, err)
+	}
+	if usual := usualBases(); len(usual) < 2 || usual[0] != filepath.Join(first, "hermes-supervisor") {
+		t.Errorf("usual places %v", usual)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	for _, base := range usualBases() {
+		if strings.HasPrefix(base, "/run/user/") {
+			t.Errorf("a supervisor without XDG_RUNTIME_DIR would use %s", base)
+		}
+	}
+}
+
+// shortDir is TempDir with a name that leaves room for a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
