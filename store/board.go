@@ -15,7 +15,7 @@ type Board struct {
 
 // OpenBoard opens or creates the board slug at path. A board of Hermes gets what it lacks and keeps what it has.
 func OpenBoard(ctx context.Context, path, slug string, o Options) (*Board, error) {
-	d, err := open(ctx, path, kind{migrations: "board", sync: "FULL", snapshot: true}, o)
+	d, err := open(ctx, path, kind{migrations: "board", sync: "FULL", foreign: true}, o)
 	if err != nil {
 		return nil, err
 	}

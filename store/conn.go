@@ -22,6 +22,7 @@ type conn struct {
 	c     *sql.Conn
 	raw   *sqlite3.SQLiteConn
 	stmts map[string]*sql.Stmt
+	wrote bool // since the writer looked last
 }
 
 // dial opens one connection to path. params are those of the driver, pragmas run after it.
@@ -121,6 +122,7 @@ func (t *tx) run(query string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	t.wrote = true
 	r, err := s.ExecContext(t.ctx, args...)
 	if err != nil {
 		return 0, err
@@ -134,6 +136,7 @@ func (t *tx) insert(query string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	t.wrote = true
 	r, err := s.ExecContext(t.ctx, args...)
 	if err != nil {
 		return 0, err

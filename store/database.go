@@ -27,7 +27,7 @@ const defaultReaders = 4
 type kind struct {
 	migrations string // directory of migrations/
 	sync       string // FULL, or NORMAL where the last seconds may be lost with the power
-	snapshot   bool   // of a file that another program made, before it is changed
+	foreign    bool   // other programs use the file too: a snapshot is taken before it is changed first
 	prepare    func(*conn, hclog.Logger) error
 }
 
@@ -42,6 +42,9 @@ type database struct {
 	readers *readers
 	w       *writer
 }
+
+// checkLimit is the size up to which a file is checked when its last user did not close it: about two seconds.
+const checkLimit = 256 << 20
 
 // oldestSQLite is the first release without the bug that can lose a WAL that is being reset.
 const oldestSQLite = 3051003
@@ -68,6 +71,11 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 	if _, number, _ := sqlite3.Version(); number < oldestSQLite {
 		return fmt.Errorf("the linked SQLite %d is too old: %d is needed", number, oldestSQLite)
 	}
+	if held := retiredHolders(d.path); k.foreign && held != nil {
+		return fmt.Errorf("%w: %s still writes into a deleted write-ahead log of this file; nothing is lost: end that process first",
+			ErrFailed, strings.Join(held, ", "))
+	}
+	unclean := sizeOf(d.path+"-wal") > 0
 	if err := prepareFile(d.path); err != nil {
 		return err
 	}
@@ -80,6 +88,11 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 			c.close()
 		}
 	}()
+	if size := sizeOf(d.path); unclean && size <= checkLimit {
+		if err := quickCheck(c); err != nil {
+			return err
+		}
+	}
 	if err := migrate(ctx, c, d.path, k, d.log); err != nil {
 		return err
 	}
@@ -220,4 +233,22 @@ func prepareFile(path string) error {
 		}
 	}
 	return nil
+}
+
+// quickCheck looks for damage. It reads the whole file.
+func quickCheck(c *conn) error {
+	var found string
+	err := c.c.QueryRowContext(background, "PRAGMA quick_check(1)").Scan(&found)
+	if err == nil && found != "ok" {
+		err = fmt.Errorf("%w: the database is damaged: %s", ErrFailed, found)
+	}
+	return err
+}
+
+func sizeOf(path string) int64 {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return st.Size()
 }

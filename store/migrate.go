@@ -69,7 +69,7 @@ func migrate(ctx context.Context, c *conn, file string, k kind, log hclog.Logger
 	if have == len(steps) {
 		return nil
 	}
-	if have == 0 && k.snapshot {
+	if have == 0 && k.foreign {
 		if err := snapshotForeign(c, file, log); err != nil {
 			return fmt.Errorf("snapshot before the first migration: %w", err)
 		}

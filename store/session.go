@@ -48,26 +48,29 @@ func sessionFor(t *tx, in Inbound, now time.Time) (string, error) {
 
 // accidents are the ends that nobody asked for: the next message goes on with such a session, as in Hermes. Every other
 // end holds, whatever restarts come.
-const accidents = `('agent_close', 'ws_orphan_reap', 'superseded_by_resume', 'startup_orphan_reap', 'tui_shutdown',
-	'ws_disconnect', 'idle_timeout', 'lru_evict')`
+var accidents = map[string]bool{"agent_close": true, "ws_orphan_reap": true, "superseded_by_resume": true,
+	"startup_orphan_reap": true, "tui_shutdown": true, "ws_disconnect": true, "idle_timeout": true, "lru_evict": true}
 
-// currentSession returns the newest session of key, if it has not been ended on purpose.
+// currentSession returns the session that the next message of key belongs to: the newest one, unless it was ended on
+// purpose.
 func currentSession(t *tx, key string) (string, error) {
-	var id string
+	var id, end string
 	var open bool
-	err := t.get(`SELECT id, ended_at IS NULL OR end_reason IN `+accidents+` FROM sessions
-		WHERE session_key = ? ORDER BY ended_at IS NULL DESC, started_at DESC, rowid DESC LIMIT 1`, []any{key}, &id, &open)
-	if err != nil || !open {
-		return "", errors.Join(err, notOpen(err))
+	err := t.get(`SELECT id, ended_at IS NULL, coalesce(end_reason, '') FROM sessions
+		WHERE session_key = ? AND source <> 'subagent' ORDER BY started_at DESC, rowid DESC LIMIT 1`, []any{key}, &id, &open, &end)
+	switch {
+	case err != nil || open:
+		return id, err
+	case accidents[end]:
+		return id, reopen(t, id)
+	case end == "compression":
+		return continuation(t, id)
+	case end == "session_switch" || end == "resumed_other": // the chat has gone back to an older one, which is open
+		err := t.get(`SELECT id FROM sessions WHERE session_key = ? AND source <> 'subagent' AND ended_at IS NULL
+			ORDER BY started_at DESC, rowid DESC LIMIT 1`, []any{key}, &id)
+		return id, err
 	}
-	return id, reopen(t, id)
-}
-
-func notOpen(err error) error {
-	if err == nil {
-		return ErrNotFound
-	}
-	return nil
+	return "", ErrNotFound
 }
 
 func reopen(t *tx, id string) error {

@@ -3,25 +3,106 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"os"
+	"sync"
 )
 
 // Telemetry is supervisor.db: the journal. Nothing in it is needed to answer a message, so the file may be deleted at any
-// time and a commit need not reach the disk at once.
-type Telemetry struct{ *database }
+// time, also under the running supervisor, and a commit need not reach the disk at once.
+type Telemetry struct {
+	path string
+	o    Options
 
-// OpenTelemetry opens or creates supervisor.db.
+	mu     sync.Mutex
+	db     *database
+	closed bool
+}
+
+// journalLength is how many entries are kept: some weeks of a busy supervisor, about 20 MB.
+const journalLength = 100_000
+
+// OpenTelemetry opens or creates supervisor.db. A file that is damaged is replaced by an empty one.
 func OpenTelemetry(ctx context.Context, path string, o Options) (*Telemetry, error) {
-	d, err := open(ctx, path, kind{migrations: "telemetry", sync: "NORMAL"}, o)
+	t := &Telemetry{path: path, o: o}
+	d, err := t.open(ctx)
+	if err != nil && (isDamage(err) || errors.Is(err, ErrFailed)) {
+		if o.Log != nil {
+			o.Log.Warn("the journal is damaged and is begun anew", "path", path, "error", err)
+		}
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if err := os.Remove(path + suffix); err != nil && !os.IsNotExist(err) {
+				return nil, err
+			}
+		}
+		d, err = t.open(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &Telemetry{d}, nil
+	t.db = d
+	return t, nil
 }
 
-// Append adds an entry to the journal.
+func (t *Telemetry) open(ctx context.Context) (*database, error) {
+	return open(ctx, t.path, kind{migrations: "telemetry", sync: "NORMAL"}, t.o)
+}
+
+// current returns the open file, after opening a new one if the last was deleted or has failed otherwise.
+func (t *Telemetry) current(ctx context.Context) (*database, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.db.health.failure() == nil {
+		return t.db, nil
+	}
+	d, err := t.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	old := t.db
+	t.db = d
+	return d, ignore(old.Close(), ErrFailed)
+}
+
+// ignore is err unless it is the one that was to be expected.
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
+
+func (t *Telemetry) last() *database {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.db
+}
+
+// Close writes what is queued and closes the file.
+func (t *Telemetry) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	return t.db.Close()
+}
+
+// Health says how the store does.
+func (t *Telemetry) Health() Health { return t.last().Health() }
+
+// Progress grows with each turn of the writer loop.
+func (t *Telemetry) Progress() uint64 { return t.last().Progress() }
+
+// Ping goes through the writer's queue.
+func (t *Telemetry) Ping(ctx context.Context) error { return t.last().Ping(ctx) }
+
+// Append adds an entry to the journal and forgets the oldest ones from time to time.
 func (t *Telemetry) Append(ctx context.Context, e Event) (int64, error) {
+	d, err := t.current(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if e.Time.IsZero() {
-		e.Time = t.now()
+		e.Time = d.now()
 	}
 	var fields any
 	if len(e.Fields) > 0 {
@@ -31,9 +112,13 @@ func (t *Telemetry) Append(ctx context.Context, e Event) (int64, error) {
 		}
 		fields = string(b)
 	}
-	return write(ctx, t.database, func(x *tx) (int64, error) {
-		return x.insert("INSERT INTO events(time, kind, worker, pid, turn_id, message, fields) VALUES(?, ?, ?, ?, ?, ?, ?)",
+	return write(ctx, d, func(x *tx) (int64, error) {
+		id, err := x.insert("INSERT INTO events(time, kind, worker, pid, turn_id, message, fields) VALUES(?, ?, ?, ?, ?, ?, ?)",
 			seconds(e.Time), e.Kind, e.Worker, e.PID, e.TurnID, valid(e.Message), fields)
+		if err == nil && id%1000 == 0 {
+			_, err = x.run("DELETE FROM events WHERE id <= ?", id-journalLength)
+		}
+		return id, err
 	})
 }
 
@@ -54,7 +139,11 @@ func (t *Telemetry) Events(ctx context.Context, f EventFilter) ([]Event, error) 
 	if !f.Since.IsZero() {
 		since = float64(f.Since.UnixMicro()) / 1e6
 	}
-	return read(ctx, t.database, func(x *tx) ([]Event, error) {
+	d, err := t.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return read(ctx, d, func(x *tx) ([]Event, error) {
 		return all(x, scanEvent, `SELECT * FROM (SELECT id, time, kind, worker, pid, turn_id, message, fields FROM events
 			WHERE id > ? AND time >= ? AND (?3 = '' OR worker = ?3) ORDER BY id DESC LIMIT ?4) ORDER BY id`,
 			f.AfterID, since, f.Worker, orDefault(f.Limit))

@@ -120,18 +120,38 @@ func (w *writer) notice(err error) {
 
 // ioError deals with a disk that fails. After a failed fsync the kernel may have dropped the pages while a later fsync
 // succeeds, so the WAL is not trusted any more: it is copied and cut while its content is still at hand. If that does
-// not work, or it happens again, the store is given up: a promise that was answered must not rest on such a disk.
+// not work, or it happens again, the store is given up: what was answered must not rest on such a disk.
 func (w *writer) ioError(err error) {
 	w.ioErrors++
 	detail := fmt.Sprintf("the disk of %s reports an error: %v", w.path, err)
 	w.log.Error("I/O error", "path", w.path, "error", err, "count", w.ioErrors)
 	w.conn.rollback()
-	busy, _, _, cut := w.conn.checkpoint("TRUNCATE")
-	if w.ioErrors > 1 || cut != nil || busy {
+	if w.ioErrors > 1 || !w.cutWAL() {
 		w.health.set(condIO, stateFailed, detail)
 		return
 	}
 	w.health.set(condIO, stateDegraded, detail)
+}
+
+// cutWAL is truncate for a case of need: it waits for the readers, whose age it limits.
+func (w *writer) cutWAL() bool {
+	const tries, pause = 60, 50 * time.Millisecond // as long as the slowest reader and a bit
+	w.readers.hold()
+	defer w.readers.release()
+	for range tries {
+		busy, _, _, err := w.conn.checkpoint("TRUNCATE")
+		if err != nil && !isBusy(err) {
+			return false
+		}
+		if err == nil && !busy {
+			w.dirty = false
+			return true
+		}
+		w.readers.interrupt(gatePatience)
+		w.progress.Add(1)
+		time.Sleep(pause)
+	}
+	return false
 }
 
 // recovered clears what a successful commit disproves.

@@ -286,7 +286,9 @@ func (w *writer) commit() error {
 		w.notice(err)
 		return explain(err)
 	}
-	w.dirty, w.lastWrite = true, time.Now()
+	if w.conn.wrote {
+		w.conn.wrote, w.dirty, w.lastWrite = false, true, time.Now()
+	}
 	if err := w.guard.check(); err != nil {
 		w.lose(err)
 		return w.health.failure()
