@@ -1,0 +1,220 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Interval is the time between readings. A leak of 50 descriptors a second is seen ten times before a limit of 512.
+const Interval = time.Second
+
+// A Sampler reads all watched processes once an interval, from one goroutine (one timer for all of them, so that an
+// idle supervisor wakes once a second and not once a worker).
+type Sampler struct {
+	proc  Proc
+	every time.Duration
+	ticks atomic.Uint64
+
+	mu     sync.Mutex
+	series map[*Series]struct{}
+
+	// Only the goroutine of Run uses these: the last picture of all processes, and the newest pid when it was taken.
+	table    Table
+	families map[int][]int
+	newest   int
+}
+
+// NewSampler returns a sampler of proc. An interval of 0 is Interval.
+func NewSampler(proc Proc, every time.Duration) *Sampler {
+	if every <= 0 {
+		every = Interval
+	}
+	return &Sampler{proc: proc, every: every, series: map[*Series]struct{}{}}
+}
+
+// Proc is what the sampler reads.
+func (s *Sampler) Proc() Proc { return s.proc }
+
+// Run samples until ctx ends.
+func (s *Sampler) Run(ctx context.Context) {
+	t := time.NewTicker(s.every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			s.tick(now)
+		}
+	}
+}
+
+// Progress grows with every round of readings, for the watchdog.
+func (s *Sampler) Progress() uint64 { return s.ticks.Load() }
+
+// Watch begins a series of pid with a reading. The process must not have been waited for, so that pid is its own.
+func (s *Sampler) Watch(pid int) (*Series, error) {
+	first, err := s.proc.Process(pid)
+	if err != nil {
+		return nil, err
+	}
+	r := &Series{
+		pid: pid, start: first.Start, limit: first.FDLimit, began: time.Now(), sampler: s,
+		seconds: ring{size: secondsKept}, minutes: ring{size: minutesKept},
+	}
+	r.add(time.Now(), first, Family{}, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.series[r] = struct{}{}
+	return r, nil
+}
+
+func (s *Sampler) tick(now time.Time) {
+	for _, r := range s.watched() {
+		p, err := s.proc.Process(r.pid)
+		if err == nil && p.Start != r.start {
+			err = ErrGone
+		}
+		if err != nil {
+			if errors.Is(err, ErrGone) {
+				r.Stop()
+			}
+			continue
+		}
+		below := s.below(r.pid)
+		r.add(now, p, s.family(below), below)
+	}
+	s.ticks.Add(1)
+}
+
+func (s *Sampler) watched() []*Series {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Series, 0, len(s.series))
+	for r := range s.series {
+		out = append(out, r)
+	}
+	return out
+}
+
+// below finds the descendants of pid. The table of processes is taken anew only when a process has been made since: on
+// an idle machine that saves all of its cost.
+func (s *Sampler) below(pid int) []Stat {
+	newest, ok := s.proc.lastPID()
+	if !ok || newest != s.newest || s.table == nil {
+		table, err := s.proc.Table()
+		if err != nil {
+			return nil
+		}
+		s.table, s.families, s.newest = table, table.families(), newest
+	}
+	pids := s.table.below(s.families, pid)
+	out := make([]Stat, 0, len(pids))
+	for _, pid := range pids {
+		out = append(out, s.table[pid])
+	}
+	return out
+}
+
+func (s *Sampler) family(below []Stat) Family {
+	var f Family
+	for _, d := range below {
+		p, err := s.proc.Process(d.PID)
+		if err != nil || p.Start != d.Start || p.Zombie() {
+			continue
+		}
+		f.Processes++
+		f.FDs += p.FDs
+		f.RSS += p.RSS
+		f.Anon += p.Anon
+	}
+	return f
+}
+
+// A Series is the readings of one process. It is safe for concurrent use.
+type Series struct {
+	pid     int
+	start   uint64
+	limit   int64
+	began   time.Time
+	sampler *Sampler
+
+	mu         sync.Mutex
+	seconds    ring
+	minutes    ring
+	lastMinute time.Time
+	last, prev Sample
+	below      []Stat
+}
+
+func (r *Series) add(now time.Time, p Process, f Family, below []Stat) {
+	s := Sample{Time: now, FDs: p.FDs, Threads: p.Threads, RSS: p.RSS, Anon: p.Anon, CPU: p.CPU, Family: f}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limit = p.FDLimit
+	r.prev, r.last, r.below = r.last, s, below
+	small := pack(r.began, s)
+	r.seconds.add(small)
+	if now.Sub(r.lastMinute) >= time.Minute {
+		r.lastMinute = now
+		r.minutes.add(small)
+	}
+}
+
+// Last returns the newest reading.
+func (r *Series) Last() Sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// FDLimit returns the soft limit of the newest reading.
+func (r *Series) FDLimit() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limit
+}
+
+// CPUPercent returns the use of one processor between the two newest readings, in percent.
+func (r *Series) CPUPercent() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wall := r.last.Time.Sub(r.prev.Time)
+	if r.prev.Time.IsZero() || wall <= 0 {
+		return 0
+	}
+	return float64(r.last.CPU-r.prev.CPU) / float64(wall) * 100
+}
+
+// Descendants returns the processes that were below this one at the newest reading.
+func (r *Series) Descendants() []Stat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.below
+}
+
+// Seconds returns up to n of the newest readings, oldest first.
+func (r *Series) Seconds(n int) []Sample { return r.newest(&r.seconds, n) }
+
+// Minutes returns up to n readings at one a minute, oldest first.
+func (r *Series) Minutes(n int) []Sample { return r.newest(&r.minutes, n) }
+
+func (r *Series) newest(from *ring, n int) []Sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Sample
+	for _, p := range from.newest(n) {
+		out = append(out, p.unpack(r.began))
+	}
+	return out
+}
+
+// Stop ends the series. What was read stays readable.
+func (r *Series) Stop() {
+	r.sampler.mu.Lock()
+	defer r.sampler.mu.Unlock()
+	delete(r.sampler.series, r)
+}

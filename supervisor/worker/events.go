@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// Kinds of journal entries.
+const (
+	kindStarted    = "worker_started"    // there is a process
+	kindReady      = "worker_ready"      // it serves
+	kindDraining   = "worker_draining"   // it takes no more work
+	kindHung       = "worker_hung"       // it does not answer
+	kindExited     = "worker_exited"     // its process is gone
+	kindRestarting = "worker_restarting" // it will be started again, when is in the fields
+	kindFailed     = "worker_failed"     // a start did not succeed
+	kindDegraded   = "worker_degraded"   // it is in the slow lane
+	kindRecovered  = "worker_recovered"  // a stable run has earned its restarts back
+	kindDisabled   = "worker_disabled"   // an operator keeps it down
+)
+
+type fields = map[string]string
+
+func (w *Worker) event(kind string, pid int, message string, f fields) {
+	w.hooks.Event(store.Event{Time: time.Now(), Kind: kind, Worker: w.spec.Name, PID: pid, Message: message, Fields: f})
+	level := hclog.Info
+	switch kind {
+	case kindHung, kindFailed, kindDegraded:
+		level = hclog.Error
+	case kindExited:
+		level = hclog.Warn
+		if f["cause"] == CausePlanned {
+			level = hclog.Info
+		}
+	case kindStarted:
+		level = hclog.Debug
+	}
+	args := []any{"pid", pid}
+	for _, k := range []string{"cause", "code", "signal", "uptime", "strays", "delay", "incarnation"} {
+		if v, ok := f[k]; ok {
+			args = append(args, k, v)
+		}
+	}
+	if message != "" {
+		args = append(args, "message", message)
+	}
+	w.log.Log(level, kind, args...)
+}
+
+// report writes what a step of the machine means into the journal.
+func (l *life) report(before machine, ev any) {
+	w, now := l.w, l.m
+	if _, ok := ev.(evExit); ok && before.alive() {
+		w.event(kindExited, l.last.PID, l.last.Message, l.last.fields())
+		l.reportNext(before)
+	}
+	if before.state == now.state {
+		return
+	}
+	switch now.state {
+	case Ready:
+		w.event(kindReady, l.pid, "", fields{
+			"incarnation": fmt.Sprint(now.incarnation), "took": time.Since(l.body.began()).Round(time.Millisecond).String(),
+		})
+	case Draining:
+		w.event(kindDraining, l.pid, "", nil)
+	case Stopping:
+		if now.hung {
+			w.event(kindHung, l.pid, fmt.Sprintf("%d health checks missed", w.env.Timing.Misses), nil)
+		}
+	case Disabled:
+		w.event(kindDisabled, 0, "", nil)
+	}
+}
+
+// reportNext says what follows from an exit.
+func (l *life) reportNext(before machine) {
+	w, now := l.w, l.m
+	if l.last.Cause == CauseStartFailed {
+		w.event(kindFailed, l.last.PID, l.last.Message, fields{"incarnation": fmt.Sprint(before.incarnation)})
+	}
+	switch {
+	case now.state == Starting:
+		w.event(kindRestarting, 0, "at once", fields{"delay": "0s", "streak": fmt.Sprint(now.history.Streak)})
+	case now.waits():
+		f := fields{"delay": time.Until(now.next).Round(time.Millisecond).String(), "streak": fmt.Sprint(now.history.Streak)}
+		w.event(kindRestarting, 0, now.reason, f)
+		if now.history.Slow > before.history.Slow {
+			w.event(kindDegraded, 0, now.reason, f)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+)
+
+// Causes of an exit.
+const (
+	CausePlanned     = "planned"      // an operator or the end of the supervisor
+	CauseHung        = "hung"         // it did not answer its health checks
+	CauseStartFailed = "start_failed" // it never served
+	CauseMemory      = "oom"          // the kernel ended it for want of memory
+	CauseKilled      = "killed"       // a signal from outside the supervisor
+	CauseCrashed     = "crashed"      // its own doing
+)
+
+// An Exit says how a process ended and why.
+type Exit struct {
+	PID     int
+	At      time.Time
+	Uptime  time.Duration
+	Code    int    // -1 if a signal ended it
+	Signal  string // SIGKILL, …
+	Cause   string
+	Message string // for a person
+	Strays  int    // processes that it left behind, ended with it
+	Last    sample.Sample
+	FDLimit int64
+	Lines   []string // its last log lines
+
+	sent      []syscall.Signal // by us
+	lastWords string           // a panic's first line
+	oom       bool             // the kernel has ended some process for want of memory during its life
+}
+
+// judge finds cause and message, given the machine before the exit.
+func (e *Exit) judge(m machine) {
+	told := e.Message // by a failed start, or by what could not end it
+	switch {
+	case m.hung:
+		e.Cause, e.Message = CauseHung, "did not answer its health checks; "+e.how()
+	case m.intent != keep:
+		e.Cause = CausePlanned
+		e.Message = map[intent]string{again: "restart", down: "stop", closing: "end of the supervisor"}[m.intent] + "; " + e.how()
+	case m.state == Starting:
+		e.Cause = CauseStartFailed
+	case e.Signal == "SIGKILL" && e.oom:
+		e.Cause, e.Message = CauseMemory, fmt.Sprintf("the kernel ended it for want of memory; it last held %d MiB", e.Last.RSS>>20)
+	case slices.Contains([]string{"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGSTOP"}, e.Signal):
+		e.Cause, e.Message = CauseKilled, e.Signal+" from outside the supervisor"
+	default:
+		e.Cause, e.Message = CauseCrashed, e.how()
+		if e.lastWords != "" {
+			e.Message = e.lastWords
+		}
+	}
+	if told != "" && e.Message != told {
+		e.Message = told + "; " + e.Message
+	}
+}
+
+// how says how the process ended and what it took.
+func (e *Exit) how() string {
+	s := fmt.Sprintf("ended with code %d", e.Code)
+	if e.Code < 0 {
+		s = "ended by " + e.Signal
+	}
+	if e.Signal == "" && e.Code < 0 {
+		s = "not ended"
+	}
+	if len(e.sent) == 0 {
+		return s
+	}
+	var names []string
+	for _, sig := range e.sent {
+		if sig != syscall.SIGCONT {
+			names = append(names, unix.SignalName(sig))
+		}
+	}
+	return s + " after " + strings.Join(names, ", ")
+}
+
+// setState takes over how the kernel says that a process ended.
+func (e *Exit) setState(state *os.ProcessState) {
+	e.Code = state.ExitCode()
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Code, e.Signal = -1, unix.SignalName(ws.Signal())
+	}
+}
+
+// proto returns the exit as the control socket sends it.
+func (e *Exit) proto() *controlv1.ExitStatus {
+	if e == nil {
+		return nil
+	}
+	return &controlv1.ExitStatus{
+		Code: int32(e.Code), Signal: e.Signal, Cause: e.Cause, Message: e.Message,
+		At: float64(e.At.UnixNano()) / 1e9, Pid: int64(e.PID),
+	}
+}
+
+// fields returns the evidence for the journal.
+func (e *Exit) fields() fields {
+	f := fields{
+		"cause": e.Cause, "code": strconv.Itoa(e.Code), "uptime": e.Uptime.Round(time.Millisecond).String(),
+		"fds": strconv.FormatInt(e.Last.FDs, 10), "fd_limit": strconv.FormatInt(e.FDLimit, 10),
+		"rss_bytes": strconv.FormatInt(e.Last.RSS, 10), "anon_bytes": strconv.FormatInt(e.Last.Anon, 10),
+		"threads": strconv.Itoa(e.Last.Threads),
+	}
+	if e.Signal != "" {
+		f["signal"] = e.Signal
+	}
+	if e.Strays > 0 {
+		f["strays"] = strconv.Itoa(e.Strays)
+	}
+	if len(e.Lines) > 0 {
+		f["log"] = strings.Join(e.Lines, "\n")
+	}
+	return f
+}
+
+// spawnHopeless says whether an error of starting a process is one that time alone will not mend.
+func spawnHopeless(err error) bool {
+	for _, e := range []error{syscall.ENOENT, syscall.EACCES, syscall.ENOEXEC, syscall.EPERM, syscall.ENOTDIR, syscall.ELOOP} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

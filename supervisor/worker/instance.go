@@ -1,0 +1,222 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-plugin"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+)
+
+var _ body = (*instance)(nil)
+
+func (i *instance) id() int                { return i.process.id() }
+func (i *instance) done() <-chan struct{}  { return i.process.done }
+func (i *instance) series() *sample.Series { return i.process.series }
+func (i *instance) began() time.Time       { return i.process.started }
+
+// identify gives each call of the worker its identity. A call that is still on its way when the process is gone has
+// nobody behind it.
+func (i *instance) identify(context.Context) (ipc.Identity, error) {
+	select {
+	case <-i.process.done:
+		return ipc.Identity{}, fmt.Errorf("worker %s: %w", i.identity.Worker, ipc.ErrGone)
+	default:
+		return i.identity, nil
+	}
+}
+
+func (i *instance) panicked(method string, value any, stack []byte) {
+	i.log.Error("panic in a call of a worker", "method", method, "panic", fmt.Sprint(value), "stack", string(stack))
+}
+
+func (i *instance) up(h Hooks) (down func()) {
+	if h.Up == nil {
+		return func() {}
+	}
+	if down = h.Up(i.identity, i.peer.Conn); down == nil {
+		return func() {}
+	}
+	return down
+}
+
+func (i *instance) drain(ctx context.Context, reason string) (int, error) {
+	r, err := workerv1.NewWorkerClient(i.peer.Conn).Drain(ctx, &workerv1.DrainRequest{Reason: reason})
+	if err != nil {
+		return 0, err
+	}
+	return int(r.Unfinished), nil
+}
+
+func (i *instance) health(ctx context.Context) (health, error) {
+	r, err := workerv1.NewWorkerClient(i.peer.Conn).Health(ctx, &workerv1.HealthRequest{})
+	if err != nil {
+		return health{}, err
+	}
+	return health{progress: r.Progress, inFlight: r.InFlight, detail: r.Detail}, nil
+}
+
+// end climbs the stop ladder. SIGTERM goes to the group, as a tool's children may as well end in their own way. SIGQUIT
+// goes to the worker alone, whose stacks are wanted, with SIGCONT behind it, without which a stopped process hears nothing.
+// SIGKILL goes to the group again.
+func (i *instance) end(from action) {
+	if from == doTerm {
+		i.process.signal(syscall.SIGTERM)
+		if i.endsWithin(i.timing.Term) {
+			return
+		}
+	}
+	i.process.signalLeader(syscall.SIGQUIT, syscall.SIGCONT)
+	if i.endsWithin(i.timing.Quit) {
+		return
+	}
+	i.process.signal(syscall.SIGKILL)
+	if !i.endsWithin(i.timing.Kill) {
+		i.log.Error("the kernel does not end a process", "pid", i.id())
+	}
+}
+
+func (i *instance) endsWithin(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-i.process.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// tidy lets go of all that belonged to the process, which is gone or was never there. go-plugin's own clean-up comes last
+// and with a watch on it: it waits without limit for a process that will not end.
+func (i *instance) tidy() {
+	if i.id() != 0 && !i.endsWithin(i.timing.Kill) {
+		i.log.Error("a process that does not end keeps its connection", "pid", i.id())
+		return
+	}
+	i.mu.Lock()
+	server, conn := i.server, i.conn
+	i.mu.Unlock()
+	if server != nil {
+		server.Stop()
+	}
+	if i.client != nil {
+		killed := make(chan struct{})
+		go func() {
+			i.client.Kill()
+			close(killed)
+		}()
+		t := time.NewTimer(i.timing.Tidy)
+		defer t.Stop()
+		select {
+		case <-killed:
+		case <-t.C:
+			i.log.Error("go-plugin does not let go of a process; its goroutines are lost", "pid", i.id())
+		}
+	}
+	if conn != nil {
+		_ = conn.Close() // closed already, as a rule
+	}
+	if i.process.socketDir != "" {
+		if err := os.RemoveAll(i.process.socketDir); err != nil {
+			i.log.Warn("cannot remove the socket folder of a process", "error", err)
+		}
+	}
+}
+
+const (
+	// linesInExit are kept with an exit, and bytesInExit of them: enough for a panic with the top of its trace.
+	linesInExit = 30
+	bytesInExit = 4 << 10
+)
+
+// exit says how the process ended. It is called when it is gone.
+func (i *instance) exit() Exit {
+	p := i.process
+	e := Exit{PID: p.id(), Uptime: time.Since(p.started), sent: p.signals(), Strays: p.strays}
+	if p.state != nil {
+		e.setState(p.state)
+	}
+	if p.series != nil {
+		e.Last, e.FDLimit = p.series.Last(), p.series.FDLimit()
+	}
+	if p.source != nil {
+		e.lastWords = p.source.LastWords()
+		e.Lines = lastLines(p.source.Tail(linesInExit))
+	}
+	e.oom = p.sampler.Proc().OOMKills() > i.oomKills
+	return e
+}
+
+// lastLines returns the texts of lines, the newest that fit.
+func lastLines(lines []logs.Line) []string {
+	var out []string
+	size := 0
+	for _, l := range slices.Backward(lines) {
+		text := l.Message
+		for _, f := range l.Fields {
+			if f.Key == "error" {
+				text += ": " + f.Value
+			}
+		}
+		if size += len(text); size > bytesInExit && len(out) > 0 {
+			break
+		}
+		out = append(out, text[:min(len(text), bytesInExit)])
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// explain turns the error of a failed start into one for the person who can mend it.
+func (i *instance) explain(err error) error {
+	p := i.process
+	line, none := p.handshake.given()
+	switch {
+	case i.id() == 0:
+		if spawnHopeless(err) && !errors.Is(err, errHopeless) {
+			return fmt.Errorf("%w (%w)", err, errHopeless)
+		}
+		return err
+	case i.peer != nil, errors.Is(err, errAborted):
+		return err
+	case line == "":
+		if none != nil && len(p.signals()) > 0 {
+			// It did not end by itself: either it talked too much, or it said nothing in time.
+			if strings.HasPrefix(none.Error(), "no handshake in") {
+				return fmt.Errorf("%w: it is no worker", none)
+			}
+			return fmt.Errorf("it printed no handshake: %w", err)
+		}
+		return i.endedEarly(none)
+	case errors.Is(err, plugin.ErrGRPCBrokerMuxNotSupported):
+		return fmt.Errorf("it does not support multiplexing; a plugin in another language than Go needs plain: true (%w)", errHopeless)
+	}
+	parts := strings.Split(line, "|")
+	if v, e := strconv.Atoi(parts[1]); e == nil {
+		if spoken := ipc.Versions(nil); spoken[v] == nil {
+			return fmt.Errorf("it speaks worker protocol %d, this supervisor speaks %d: install both from one build (%w)", v, ipc.ProtocolVersion, errHopeless)
+		}
+	}
+	return err
+}
+
+func (i *instance) endedEarly(none error) error {
+	if none == nil || i.process.state == nil {
+		return errors.New("it ended before its handshake")
+	}
+	var e Exit
+	e.setState(i.process.state)
+	return fmt.Errorf("%w: %s", none, e.how())
+}

@@ -1,0 +1,261 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+)
+
+// errHopeless marks a failed start that will fail again until a person mends something.
+var errHopeless = errors.New("cannot start as it is")
+
+// An instance is one process of a worker with its connection.
+type instance struct {
+	identity ipc.Identity
+	process  *process
+	client   *plugin.Client
+	peer     *ipc.Peer
+	brokerID uint32 // where the host services are
+	oomKills uint64 // of the machine, at the start
+	timing   Timing
+	log      hclog.Logger
+
+	mu     sync.Mutex
+	conn   *grpc.ClientConn // go-plugin's, caught at its first call
+	server *grpc.Server     // of the host services
+}
+
+// A launcher makes instances of one worker.
+type launcher struct {
+	spec  Spec
+	hooks Hooks
+	env   Env
+	log   hclog.Logger
+}
+
+// launch makes a process, connects to it and initialises it. It returns when the worker serves, or when everything of the
+// attempt has been ended. The end of ctx ends the attempt.
+func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid int)) (body, Exit, error) {
+	inst := l.instance(incarnation)
+	inst.process.onBorn = born
+	err := l.preflight()
+	if err == nil {
+		err = l.connect(ctx, inst)
+	}
+	if err == nil {
+		err = l.serveHost(inst)
+	}
+	if err == nil {
+		err = l.initialise(ctx, inst)
+	}
+	if err != nil {
+		inst.process.signal(syscall.SIGKILL)
+		inst.tidy()
+		err = inst.explain(err)
+		exit := inst.exit()
+		exit.Message = plain(err)
+		return nil, exit, err
+	}
+	return inst, Exit{}, nil
+}
+
+// plain is the text of an error without the mark that only programs need.
+func plain(err error) string { return strings.TrimSuffix(err.Error(), " ("+errHopeless.Error()+")") }
+
+func (l *launcher) instance(incarnation uint64) *instance {
+	inst := &instance{
+		identity: ipc.Identity{
+			Worker: l.spec.Name, Role: l.spec.Role, Platform: l.spec.Platform,
+			Incarnation: incarnation, Secrets: l.spec.Secrets,
+		},
+		oomKills: l.env.Sampler.Proc().OOMKills(),
+		timing:   l.env.Timing,
+		log:      l.log,
+	}
+	inst.process = newProcess(l.spec, l.env.Orphans.mark(l.spec.Name, incarnation), l.env)
+	return inst
+}
+
+// preflight finds what go-plugin and the kernel would report in words that help nobody.
+func (l *launcher) preflight() error {
+	if err := CheckRunDir(l.env.RunDir); err != nil {
+		return fmt.Errorf("%w (%w)", err, errHopeless)
+	}
+	st, err := os.Stat(l.spec.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("its binary %s is missing: install all binaries of one build side by side (%w)", l.spec.Path, errHopeless)
+	case err != nil:
+		return fmt.Errorf("its binary: %w (%w)", err, errHopeless)
+	case st.IsDir():
+		return fmt.Errorf("its binary %s is a folder (%w)", l.spec.Path, errHopeless)
+	case st.Mode()&0o111 == 0:
+		return fmt.Errorf("its binary %s is not executable: chmod +x it (%w)", l.spec.Path, errHopeless)
+	}
+	return nil
+}
+
+// connect starts the process and go-plugin's connection to it. go-plugin blocks where it likes, so it runs in a goroutine
+// of its own, and what frees it from anywhere is the end of the process.
+func (l *launcher) connect(ctx context.Context, inst *instance) error {
+	inst.client = plugin.NewClient(l.clientConfig(inst))
+	type result struct {
+		peer *ipc.Peer
+		err  error
+	}
+	connected := make(chan result, 1)
+	go func() {
+		peer, err := dispense(inst.client)
+		connected <- result{peer, err}
+	}()
+	limit := time.NewTimer(l.env.Timing.Start)
+	defer limit.Stop()
+	var why error
+	select {
+	case r := <-connected:
+		inst.peer = r.peer
+		return r.err
+	case <-limit.C:
+		why = fmt.Errorf("no connection within %s", l.env.Timing.Start)
+		// Its stacks say where it hangs.
+		inst.process.signalLeader(syscall.SIGQUIT, syscall.SIGCONT)
+		select {
+		case <-inst.process.done:
+		case <-time.After(l.env.Timing.Quit):
+		}
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	inst.process.signal(syscall.SIGKILL)
+	select {
+	case <-connected:
+	case <-time.After(l.env.Timing.Tidy):
+		l.log.Error("go-plugin does not return from a start; one goroutine is lost", "worker", l.spec.Name)
+	}
+	return why
+}
+
+func dispense(client *plugin.Client) (*ipc.Peer, error) {
+	protocol, err := client.Client()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := protocol.Dispense(ipc.PluginName)
+	if err != nil {
+		return nil, err
+	}
+	return raw.(*ipc.Peer), nil
+}
+
+// clientConfig returns a configuration for one start: go-plugin writes into it.
+func (l *launcher) clientConfig(inst *instance) *plugin.ClientConfig {
+	return &plugin.ClientConfig{
+		HandshakeConfig:     ipc.Handshake,
+		VersionedPlugins:    ipc.Versions(nil),
+		AllowedProtocols:    []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:            !l.spec.Plain,
+		GRPCBrokerMultiplex: !l.spec.Plain,
+		SkipHostEnv:         true,
+		StartTimeout:        l.env.Timing.Start,
+		UnixSocketConfig:    &plugin.UnixSocketConfig{TempDir: l.env.RunDir},
+		GRPCDialOptions:     l.dialOptions(inst),
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runner.Runner, error) {
+			inst.process.adopt(cmd.Env, socketDir)
+			return inst.process, nil
+		},
+		// What a worker prints through os.Stdout and os.Stderr after its handshake comes over the connection.
+		SyncStdout: &lateWriter{process: inst.process, stream: logs.StreamStdout},
+		SyncStderr: &lateWriter{process: inst.process, stream: logs.StreamStderr},
+		// Off is the one level at which go-plugin does not parse lines; a null logger is not off.
+		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
+	}
+}
+
+// dialOptions make go-plugin's dial wait for the connection, so that a worker that dies in it is an error there, where
+// gRPC cleans up after itself. go-plugin forgets the connection if one of its own first streams fails, so it is caught at
+// the first call to be closed with the instance.
+func (l *launcher) dialOptions(inst *instance) []grpc.DialOption {
+	catch := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		inst.mu.Lock()
+		inst.conn = cc
+		inst.mu.Unlock()
+		return open(ctx, desc, cc, method, opts...)
+	}
+	return append(ipc.DialOptions(),
+		grpc.WithChainStreamInterceptor(catch),
+		grpc.WithBlock(),                     //nolint:staticcheck // deprecated for good reasons that are not ours
+		grpc.WithTimeout(l.env.Timing.Start), //nolint:staticcheck // only with WithBlock
+		grpc.WithReturnConnectionError(),     //nolint:staticcheck // only with WithBlock
+	)
+}
+
+// serveHost offers the host services to the worker. It returns when the worker can dial them.
+func (l *launcher) serveHost(inst *instance) error {
+	id := inst.peer.Broker.NextId()
+	inst.brokerID = id
+	serving := make(chan struct{})
+	go inst.peer.Broker.AcceptAndServe(id, func(opts []grpc.ServerOption) *grpc.Server {
+		s := grpc.NewServer(append(opts, ipc.ServerOptions(inst.identify, inst.panicked)...)...)
+		if l.hooks.Register != nil {
+			l.hooks.Register(s)
+		}
+		inst.mu.Lock()
+		inst.server = s
+		inst.mu.Unlock()
+		close(serving)
+		return s
+	})
+	select {
+	case <-serving:
+		return nil
+	case <-inst.process.done:
+		return errors.New("it ended before its first call")
+	case <-time.After(l.env.Timing.Start):
+		return errors.New("its connection for host services could not be made")
+	}
+}
+
+// initialise makes the first call, which starts the worker's own work.
+func (l *launcher) initialise(ctx context.Context, inst *instance) error {
+	ctx, cancel := context.WithTimeout(ctx, l.env.Timing.Init)
+	defer cancel()
+	stop := context.AfterFunc(inst.peer.Gone, cancel)
+	defer stop()
+	r, err := workerv1.NewWorkerClient(inst.peer.Conn).Init(ctx, &workerv1.InitRequest{
+		Name: l.spec.Name, Incarnation: inst.identity.Incarnation, HostBrokerId: inst.brokerID,
+		SupervisorVersion: l.env.Version, ConfigJson: l.spec.Config,
+	})
+	if errors.Is(err, ipc.ErrRefused) {
+		return fmt.Errorf("%w (%w)", err, errHopeless)
+	}
+	if err != nil {
+		return err
+	}
+	if l.spec.Role == ipc.RolePlugin {
+		return nil
+	}
+	if r.Role != l.spec.Role {
+		return fmt.Errorf("%s serves the role %q, not %q (%w)", l.spec.Path, r.Role, l.spec.Role, errHopeless)
+	}
+	if r.Version != l.env.Version {
+		return fmt.Errorf("%s is version %s, the supervisor is %s: install both from one build (%w)", l.spec.Path, r.Version, l.env.Version, errHopeless)
+	}
+	return nil
+}

@@ -1,0 +1,323 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-plugin/runner"
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+)
+
+const (
+	// livenessFD is the first descriptor after the standard ones, where ExtraFiles begin.
+	livenessFD = 3
+	// handshakeLines is how far into stdout the handshake is looked for. A library that prints a banner is no reason to
+	// refuse a worker; one that goes on printing is not ours.
+	handshakeLines = 64
+	// pipeLimit is how long output is read after the process has ended. Its group is dead by then, so the pipes are as a
+	// rule at their end; only a process that the kernel cannot end keeps one open.
+	pipeLimit = 200 * time.Millisecond
+)
+
+var liveness = ipc.LivenessFDEnv + "=" + strconv.Itoa(livenessFD)
+
+// A process is one process of a worker in the terms of go-plugin, which calls its methods from goroutines of its own.
+//
+// It is used in place of go-plugin's own runner, which can hang for ever on a frozen plugin, crashes the host on odd
+// output and leaves a zombie while a grandchild holds a pipe. Here the process is waited for as soon as it ends, whoever
+// holds its pipes, and go-plugin sees only the handshake and the end.
+type process struct {
+	spec    Spec
+	mark    mark
+	book    *logs.Book
+	orphans *Orphans
+	sampler *sample.Sampler
+	cmd     *exec.Cmd
+	// socketDir is where the worker's socket is, and no other's.
+	socketDir string
+
+	handshake *handshake
+	nothing   *handshake // what go-plugin gets as stderr: nothing, then the end
+
+	mu      sync.Mutex
+	onBorn  func(pid int)
+	aborted bool // before there was a process
+	pid     int  // 0 before the start
+	reaped  bool
+	sent    []syscall.Signal // by us, in order
+
+	// Set by Start, before it returns.
+	source  *logs.Source
+	series  *sample.Series // nil if it ended at once
+	started time.Time
+	clamped bool // the configured limit of open files is above what may be set
+
+	// Set before done is closed.
+	state  *os.ProcessState
+	strays int
+	done   chan struct{} // waited for, strays ended, all output read
+}
+
+var _ runner.Runner = (*process)(nil)
+
+func newProcess(spec Spec, m mark, env Env) *process {
+	cmd := exec.Command(spec.Path, spec.Args...)
+	cmd.Dir = spec.Dir
+	// A group of its own: a signal from a terminal goes to the supervisor alone, and the whole group can be ended at once.
+	// Not Pdeathsig: it fires when the thread that forked ends, and Go's threads come and go.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return &process{
+		spec: spec, mark: m, book: env.Log, orphans: env.Orphans, sampler: env.Sampler, cmd: cmd,
+		handshake: newHandshake(), nothing: newHandshake(), done: make(chan struct{}),
+	}
+}
+
+// adopt takes what go-plugin wants the process to know: its variables, and the folder for sockets that it made.
+func (p *process) adopt(variables []string, socketDir string) {
+	p.cmd.Env = environ(p.spec, p.mark, variables)
+	p.socketDir = socketDir
+}
+
+// pipes are the three pipes between the supervisor and a worker. Both ends have close-on-exec; exec.Cmd gives the worker
+// copies of its ends without.
+type pipes struct{ outR, outW, errR, errW, liveR, liveW *os.File }
+
+func newPipes() (p pipes, err error) {
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.outR, p.outW, err = os.Pipe(); err != nil {
+		return p, err
+	}
+	if p.errR, p.errW, err = os.Pipe(); err != nil {
+		return p, err
+	}
+	p.liveR, p.liveW, err = os.Pipe()
+	return p, err
+}
+
+func (p pipes) close() {
+	for _, f := range []*os.File{p.outR, p.outW, p.errR, p.errW, p.liveR, p.liveW} {
+		_ = f.Close() // nil and closed files only return an error
+	}
+}
+
+// Start makes the process. The context of go-plugin is not needed: nothing here waits.
+func (p *process) Start(context.Context) error {
+	pipes, err := newPipes()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.spec.Path, err)
+	}
+	p.cmd.Stdin = nil // /dev/null
+	p.cmd.Stdout, p.cmd.Stderr = pipes.outW, pipes.errW
+	p.cmd.ExtraFiles = []*os.File{pipes.liveR}
+	if err := p.cmd.Start(); err != nil {
+		pipes.close()
+		return fmt.Errorf("start %s: %w", p.spec.Path, err)
+	}
+	_, _, _ = pipes.outW.Close(), pipes.errW.Close(), pipes.liveR.Close()
+	pid := p.cmd.Process.Pid
+	p.started = time.Now()
+	p.orphans.begin(p.mark, pid)
+	p.limit(pid)
+	p.source = p.book.Source(p.spec.Name, pid)
+	p.series, _ = p.sampler.Watch(pid) // an error: it has ended already, which wait finds out
+	p.born(pid)
+
+	var pumps sync.WaitGroup
+	pumps.Go(func() { p.pumpStdout(pipes.outR) })
+	pumps.Go(func() { _ = p.source.Copy(logs.StreamStderr, logs.NewLineReader(pipes.errR)) })
+	go p.wait(pid, pipes, &pumps)
+	p.onBorn(pid)
+	return nil
+}
+
+// born makes the pid known to those who may want to signal it.
+func (p *process) born(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid = pid
+	if p.aborted {
+		p.sent = append(p.sent, unix.SIGKILL)
+		_ = unix.Kill(-pid, unix.SIGKILL)
+	}
+}
+
+// limit sets the limit of open files, soft and hard. It comes a moment after the start, long before the worker's main;
+// what the Go runtime of a worker remembers by then cannot differ, as the supervisor's own limits are equal (Prepare).
+func (p *process) limit(pid int) {
+	want := p.spec.Limits.FDs
+	if want == 0 {
+		return
+	}
+	limit := unix.Rlimit{Cur: want, Max: want}
+	err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
+	if errors.Is(err, unix.EPERM) {
+		// Above the hard limit that we have ourselves: the worker keeps that one.
+		p.clamped = true
+	}
+}
+
+// wait is the process's own goroutine. The order matters: while the leader is a zombie its pid, and with it the number of
+// its group, cannot be given to another process, so that is when the group is killed.
+func (p *process) wait(pid int, pipes pipes, pumps *sync.WaitGroup) {
+	_ = awaitEnd(pid)
+	p.mu.Lock()
+	_ = unix.Kill(-pid, unix.SIGKILL)
+	_ = p.cmd.Wait() // the state says it all; it cannot block, the files are ours
+	p.state = p.cmd.ProcessState
+	p.reaped = true
+	p.mu.Unlock()
+	p.strays = p.orphans.end(p.mark, pid, p.descendants())
+
+	ended := make(chan struct{})
+	go func() {
+		pumps.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(pipeLimit):
+	}
+	// Closing the read ends ends the pumps if the pipes are still held.
+	_, _, _ = pipes.outR.Close(), pipes.errR.Close(), pipes.liveW.Close()
+	<-ended
+	p.handshake.end(errors.New("it ended before its handshake"))
+	p.nothing.end(io.EOF)
+	close(p.done)
+}
+
+// pumpStdout finds the handshake and keeps all other lines.
+func (p *process) pumpStdout(r io.Reader) {
+	lines := logs.NewLineReader(r)
+	var first string
+	for n := range handshakeLines {
+		line, cut, err := lines.Next()
+		if err != nil {
+			return
+		}
+		if isHandshake(line) {
+			p.handshake.give(line)
+			break
+		}
+		p.source.Line(logs.StreamStdout, line, cut)
+		if n == 0 {
+			first = string(line[:min(len(line), 80)])
+		}
+		if n == handshakeLines-1 {
+			p.handshake.end(fmt.Errorf("no handshake in the first %d lines of its stdout, which begins with %q", handshakeLines, first))
+		}
+	}
+	_ = p.source.Copy(logs.StreamStdout, lines)
+}
+
+func (p *process) descendants() []sample.Stat {
+	if p.series == nil {
+		return nil
+	}
+	p.series.Stop()
+	return p.series.Descendants()
+}
+
+// signal sends signals to the worker's group, unless the worker has been waited for already. Before the start it makes
+// the start end with SIGKILL.
+func (p *process) signal(sigs ...syscall.Signal) {
+	p.send(func(pid int) int { return -pid }, sigs)
+}
+
+// signalLeader sends signals to the worker alone.
+func (p *process) signalLeader(sigs ...syscall.Signal) {
+	p.send(func(pid int) int { return pid }, sigs)
+}
+
+func (p *process) send(to func(pid int) int, sigs []syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.pid == 0:
+		p.aborted = true
+	case !p.reaped:
+		for _, sig := range sigs {
+			p.sent = append(p.sent, sig)
+			_ = unix.Kill(to(p.pid), sig)
+		}
+	}
+}
+
+// signals returns what we have sent, in order. A process that had ended by itself got none.
+func (p *process) signals() []syscall.Signal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sent)
+}
+
+func (p *process) id() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid
+}
+
+// Wait returns when everything of the process is gone. How it ended is in state, which go-plugin need not know.
+func (p *process) Wait(context.Context) error {
+	<-p.done
+	return nil
+}
+
+// Kill is what go-plugin calls after a failed start. The ladder of gentler ways is ours and comes before.
+func (p *process) Kill(context.Context) error {
+	p.signal(syscall.SIGKILL)
+	return nil
+}
+
+// Stdout is the handshake line and nothing else.
+func (p *process) Stdout() io.ReadCloser { return p.handshake }
+
+// Stderr is empty: go-plugin's parser of log lines ends the program on some of them.
+func (p *process) Stderr() io.ReadCloser { return p.nothing }
+
+// Name names the worker in go-plugin's errors.
+func (p *process) Name() string { return p.spec.Name }
+
+// ID is the pid; empty before the start, so that go-plugin knows that there is nothing to end.
+func (p *process) ID() string {
+	if pid := p.id(); pid != 0 {
+		return strconv.Itoa(pid)
+	}
+	return ""
+}
+
+// Diagnose adds to go-plugin's error when the handshake is odd. We say it better elsewhere.
+func (p *process) Diagnose(context.Context) string { return "" }
+
+// PluginToHost lets go-plugin connect only to a socket in the folder that this worker was given: a handshake naming
+// another worker's socket is a lie.
+func (p *process) PluginToHost(network, addr string) (string, string, error) {
+	if network != "unix" || filepath.Dir(addr) != p.socketDir {
+		return "", "", fmt.Errorf("its handshake names %s %q, which is not in its own folder %s", network, addr, p.socketDir)
+	}
+	if st, err := os.Lstat(addr); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return "", "", fmt.Errorf("its handshake names %q, which is no socket", addr)
+	}
+	return network, addr, nil
+}
+
+// HostToPlugin translates nothing: both are on one machine.
+func (p *process) HostToPlugin(network, addr string) (string, string, error) {
+	return network, addr, nil
+}

@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+)
+
+// A view is what the goroutine of Run lets others see.
+type view struct {
+	m      machine
+	pid    int
+	series *sample.Series
+	began  time.Time
+	health health
+	last   *Exit
+}
+
+func (l *life) publish() {
+	v := view{m: l.m, pid: l.pid, health: l.health, last: l.last}
+	if l.body != nil {
+		v.series, v.began = l.body.series(), l.body.began()
+	}
+	l.w.mu.Lock()
+	l.w.view = v
+	l.w.mu.Unlock()
+}
+
+func (w *Worker) look() view {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.view
+}
+
+// State returns where the worker is in its life, Disabled before Run.
+func (w *Worker) State() State {
+	if s := w.look().m.state; s != "" {
+		return s
+	}
+	return Disabled
+}
+
+// PID returns the worker's process, 0 if there is none.
+func (w *Worker) PID() int { return w.look().pid }
+
+// Status returns the worker as `ctl status` shows it.
+func (w *Worker) Status() *controlv1.WorkerStatus {
+	v := w.look()
+	s := &controlv1.WorkerStatus{
+		Name: w.spec.Name, Role: w.spec.Role, State: string(w.State()), Pid: int64(v.pid), Restarts: v.m.restarts,
+		Verdict: &controlv1.Verdict{}, LastExit: v.last.proto(), Detail: v.detail(),
+		Progress: v.health.progress, InFlight: v.health.inFlight,
+		LogLinesDropped: w.env.Log.Dropped(w.spec.Name),
+	}
+	if v.m.waits() {
+		s.NextStartSeconds = max(0, time.Until(v.m.next).Seconds())
+	}
+	if v.series != nil {
+		last := v.series.Last()
+		s.Fds, s.FdLimit = last.FDs, v.series.FDLimit()
+		s.RssBytes, s.AnonBytes, s.Threads = last.RSS, last.Anon, int64(last.Threads)
+		s.CpuPercent = v.series.CPUPercent()
+	}
+	if !v.began.IsZero() {
+		s.UptimeSeconds = time.Since(v.began).Seconds()
+	}
+	return s
+}
+
+// detail says what is not as it should be.
+func (v view) detail() string {
+	switch {
+	case v.m.waits():
+		d := v.last.Message
+		if v.last.Cause == CauseStartFailed && len(v.last.Lines) > 0 {
+			d += "; it last said: " + strings.Join(v.last.Lines[max(0, len(v.last.Lines)-linesInDetail):], " | ")
+		}
+		return fmt.Sprintf("%s (%s)", d, v.m.reason)
+	case v.m.state == Ready && v.health.detail != "":
+		return v.health.detail
+	case v.m.state == Ready && v.m.history.Slow > 0:
+		return "on probation: its next death leads back to the slow lane until it has been stable"
+	}
+	return ""
+}
+
+// linesInDetail of the log are enough to see why a start failed; `ctl logs` has the rest.
+const linesInDetail = 3
+
+// Series returns the readings of the current process, nil if none serves.
+func (w *Worker) Series() *sample.Series { return w.look().series }
+
+// Fds lists the open descriptors of the worker and of the processes below it.
+func (w *Worker) Fds() (*controlv1.FdsResponse, error) {
+	pid := w.PID()
+	if pid == 0 {
+		return nil, fmt.Errorf("worker %s has no process: %w", w.spec.Name, ipc.ErrRefused)
+	}
+	return Fds(w.env.Sampler.Proc(), w.spec.Name, pid)
+}
+
+// Fds lists the open descriptors of a process and of all below it, under a name.
+func Fds(proc sample.Proc, name string, pid int) (*controlv1.FdsResponse, error) {
+	limit, err := proc.FDLimit(pid)
+	if err != nil {
+		return nil, fmt.Errorf("descriptors of %s: %w", name, err)
+	}
+	out := &controlv1.FdsResponse{Worker: name, Pid: int64(pid), Limit: limit}
+	below, err := proc.Descendants(pid)
+	if err != nil {
+		return nil, fmt.Errorf("descriptors of %s: %w", name, err)
+	}
+	for _, p := range append([]int{pid}, below...) {
+		handles, err := proc.Handles(p)
+		if err != nil {
+			continue // ended since
+		}
+		for _, h := range handles {
+			out.Fds = append(out.Fds, &controlv1.Fd{Fd: int32(h.FD), Target: h.Target, Kind: h.Kind, Pid: int64(p)})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,237 @@
+// Package worker keeps one worker process alive: it starts it, connects to it, watches its health, ends it by a ladder of
+// ever firmer means, says why it died, and decides when it is started again.
+//
+// Rules: one goroutine owns a worker's life (Worker.Run) and never waits for a process, for go-plugin or for a call;
+// what can block runs in goroutines that the end of the process sets free. Decisions are values without a clock (machine,
+// Policy). After every exit, crash or not, descriptors and goroutines of the supervisor are back where they were.
+// What is left behind by a worker ends with it.
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+)
+
+// A Spec says what a worker is.
+type Spec struct {
+	Name     string // unique within the supervisor
+	Role     string // ipc.Role…
+	Platform string // of a gateway
+	Path     string // its binary
+	Args     []string
+	Env      []string // beyond what every worker gets; wins
+	Dir      string   // working directory, empty: the supervisor's
+	Config   []byte   // JSON for Init
+	Secrets  []string // names that it may ask for
+	Limits   Limits
+	Required bool          // the supervisor is ready only with it
+	Drain    time.Duration // how long running work may take to end; 0: it is cut
+	Policy   Policy
+	// HealthInterval is the time between health checks. A worker that misses three is frozen. 0: two seconds.
+	HealthInterval time.Duration
+	// Plain is for plugins in languages whose go-plugin has neither multiplexing nor mutual TLS. The folder of the
+	// socket is then all that keeps other processes out.
+	Plain bool
+}
+
+// Limits bound a process. 0 is no limit of our own.
+type Limits struct {
+	FDs uint64 // open files, soft and hard
+	// Memory in bytes. The Go runtime of a worker is told to stay a tenth below; the kernel is not asked to enforce it, as
+	// a limit on address space breaks Go programs at once.
+	Memory int64
+}
+
+// Hooks are where a worker meets the rest of the supervisor. They are called from goroutines of the worker and must not
+// block.
+type Hooks struct {
+	// Register adds the host services to the server that one worker calls. The caller's identity is in the context.
+	Register func(s *grpc.Server)
+	// Up is called when Init has succeeded. It returns what is called once when the worker takes no more work: as soon as
+	// it is to end, while calls that run may still end well, or when it is gone.
+	Up func(id ipc.Identity, conn grpc.ClientConnInterface) (down func())
+	// Event gets what belongs into the journal.
+	Event func(store.Event)
+}
+
+// Env is what all workers of a supervisor share.
+type Env struct {
+	Log     *logs.Book
+	Sampler *sample.Sampler
+	Orphans *Orphans
+	RunDir  string // where sockets are; CheckRunDir says whether it will do
+	Version string // of the supervisor; a built-in worker must be of the same
+	Timing  Timing
+}
+
+// Timing bounds each step in a worker's life. Zero fields take the value of DefaultTiming.
+type Timing struct {
+	Start  time.Duration // from exec to a connection
+	Init   time.Duration // of the first call
+	Health time.Duration // of one health check
+	Misses int           // missed checks in a row that make a worker frozen
+	Term   time.Duration // from SIGTERM to the end
+	Quit   time.Duration // from SIGQUIT, which makes a Go program print its stacks, to the end
+	Kill   time.Duration // from SIGKILL until it is said that the kernel does not end it
+	Tidy   time.Duration // for go-plugin to let go of a process that is gone
+}
+
+// DefaultTiming: a worker starts in 60 ms on a quiet machine, and ten seconds are a machine in great distress. Two seconds
+// after SIGTERM hold the 0.7 s that a worker may take to end its children; the stacks of a thousand goroutines are written
+// in well under a second.
+var DefaultTiming = Timing{
+	Start: 10 * time.Second, Init: 10 * time.Second, Health: time.Second, Misses: 3,
+	Term: 2 * time.Second, Quit: time.Second, Kill: 5 * time.Second, Tidy: 5 * time.Second,
+}
+
+// defaultHealthInterval finds a frozen worker after three checks, in 7 to 9 s.
+const defaultHealthInterval = 2 * time.Second
+
+func (t Timing) orDefault() Timing {
+	or := func(d *time.Duration, def time.Duration) {
+		if *d <= 0 {
+			*d = def
+		}
+	}
+	or(&t.Start, DefaultTiming.Start)
+	or(&t.Init, DefaultTiming.Init)
+	or(&t.Health, DefaultTiming.Health)
+	or(&t.Term, DefaultTiming.Term)
+	or(&t.Quit, DefaultTiming.Quit)
+	or(&t.Kill, DefaultTiming.Kill)
+	or(&t.Tidy, DefaultTiming.Tidy)
+	if t.Misses <= 0 {
+		t.Misses = DefaultTiming.Misses
+	}
+	return t
+}
+
+// A Worker is one supervised process over all its restarts. Its methods are safe for concurrent use.
+type Worker struct {
+	spec     Spec
+	hooks    Hooks
+	env      Env
+	log      hclog.Logger
+	launcher launches
+
+	events chan happening // to the goroutine of Run
+	asks   chan ask
+	gone   chan struct{} // closed when Run has returned
+	ready  chan struct{} // closed at the first ready
+	once   sync.Once
+
+	jitter func() float64
+
+	mu   sync.Mutex
+	view view // what Status shows
+}
+
+// launches makes processes; *launcher does, and tests of the life itself have one without processes.
+type launches interface {
+	// launch returns a process that serves, or says why there is none; nothing of the attempt is left then. It calls born
+	// when there is a process.
+	launch(ctx context.Context, incarnation uint64, born func(pid int)) (body, Exit, error)
+}
+
+// A body is one process of a worker, as the life of a worker sees it.
+type body interface {
+	id() int
+	up(Hooks) (down func())
+	drain(ctx context.Context, reason string) (unfinished int, err error)
+	health(ctx context.Context) (health, error)
+	end(from action)       // climb the stop ladder; returns when the process is gone or cannot be ended
+	done() <-chan struct{} // closed when it is gone
+	exit() Exit            // after done
+	tidy()                 // let go of everything that belonged to it; after done
+	series() *sample.Series
+	began() time.Time
+}
+
+// health is what a worker says of itself.
+type health struct {
+	progress uint64
+	inFlight uint32
+	detail   string
+}
+
+// New returns a worker that is not yet alive: Run makes it so.
+func New(spec Spec, hooks Hooks, env Env) *Worker {
+	env.Timing = env.Timing.orDefault()
+	if spec.HealthInterval <= 0 {
+		spec.HealthInterval = defaultHealthInterval
+	}
+	if hooks.Event == nil {
+		hooks.Event = func(store.Event) {}
+	}
+	log := env.Log.Logger().With("worker", spec.Name)
+	return &Worker{
+		spec: spec, hooks: hooks, env: env, log: log,
+		launcher: &launcher{spec: spec, hooks: hooks, env: env, log: log},
+		events:   make(chan happening), asks: make(chan ask),
+		gone: make(chan struct{}), ready: make(chan struct{}),
+		jitter: rand.Float64,
+	}
+}
+
+// Name returns the worker's name.
+func (w *Worker) Name() string { return w.spec.Name }
+
+// Role returns the worker's role.
+func (w *Worker) Role() string { return w.spec.Role }
+
+// Required says whether the supervisor is ready only with this worker.
+func (w *Worker) Required() bool { return w.spec.Required }
+
+// Ready is closed when the worker serves for the first time.
+func (w *Worker) Ready() <-chan struct{} { return w.ready }
+
+// Restart ends the worker's process after a drain and returns when a new one serves. A worker that is down is started.
+func (w *Worker) Restart(ctx context.Context) error { return w.ask(ctx, again, false) }
+
+// Start brings a worker back that is down or waits for its next start, and returns when it serves. It does nothing to one
+// that serves.
+func (w *Worker) Start(ctx context.Context) error { return w.ask(ctx, again, true) }
+
+// Stop ends the worker's process after a drain, keeps it down until Start, and returns when it is gone.
+func (w *Worker) Stop(ctx context.Context) error { return w.ask(ctx, down, false) }
+
+// An ask is a wish of an operator, with the way to answer.
+type ask struct {
+	what     intent
+	onlyDown bool // leave a worker alone that serves or is about to
+	answer   chan error
+}
+
+func (w *Worker) ask(ctx context.Context, what intent, onlyDown bool) error {
+	a := ask{what: what, onlyDown: onlyDown, answer: make(chan error, 1)}
+	select {
+	case w.asks <- a:
+	case <-w.gone:
+		return w.stopping()
+	case <-ctx.Done():
+		return fmt.Errorf("worker %s: %w", w.spec.Name, ctx.Err())
+	}
+	select {
+	case err := <-a.answer:
+		return err
+	case <-w.gone:
+		return w.stopping()
+	case <-ctx.Done():
+		return fmt.Errorf("worker %s: still on its way: %w", w.spec.Name, ctx.Err())
+	}
+}
+
+func (w *Worker) stopping() error {
+	return fmt.Errorf("worker %s: the supervisor is stopping: %w", w.spec.Name, ipc.ErrGone)
+}
