@@ -1,0 +1,64 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/systemd"
+)
+
+const (
+	// statusEvery is how often the status line is looked at; it is sent only when it has changed.
+	statusEvery = 2 * time.Second
+	// pingTimeout bounds one empty request to the writer. A writer that waits for a foreign process's lock is not stuck
+	// before the watchdog says so.
+	pingTimeout = time.Second
+	// extendBy is how much more time is asked for, again and again, while the stop goes on within its budget.
+	extendBy = 10 * time.Second
+)
+
+// tellServiceManager keeps the status line current and the watchdog fed until ctx ends.
+func (s *supervisor) tellServiceManager(ctx context.Context) {
+	dog := &systemd.Watchdog{
+		Notifier: s.notify,
+		Sources: []systemd.Source{
+			{Name: "store writer", Progress: s.store.Progress},
+			{Name: "turn queue", Progress: s.hub.Progress},
+			{Name: "sampler", Progress: s.sampler.Progress},
+		},
+		Stuck: func(names []string) {
+			s.log.Error("no progress; the service manager will end this process", "parts", names)
+			s.journal.Record(store.Event{Kind: kindStuck, Message: "no progress in " + joined(names)})
+		},
+		Failed: func(err error) { s.log.Warn("service manager was not told", "error", err) },
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); dog.Run(ctx) }()
+	defer func() { <-done }()
+
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	told := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// An idle writer makes progress by being asked.
+		ping, cancel := context.WithTimeout(ctx, pingTimeout)
+		_ = s.store.Ping(ping) // a failure shows as standing still and in the store's health
+		cancel()
+		if line := s.statusLine(); line != told {
+			told = line
+			s.say(s.notify.Status(line))
+		}
+		if s.state.Load() == stateDraining || s.state.Load() == stateStopping {
+			s.say(s.notify.ExtendTimeout(extendBy))
+		}
+	}
+}
+
+// kindStuck is the event of a watchdog that has stopped feeding.
+const kindStuck = "watchdog_stuck"

@@ -1,0 +1,202 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
+)
+
+// A fleet is all workers of a supervisor. Its list never changes after it was made.
+type fleet struct {
+	workers []*worker.Worker
+	proc    sample.Proc
+	running sync.WaitGroup
+}
+
+// newFleet makes the workers that the configuration asks for. Nothing runs yet.
+func (s *supervisor) newFleet(orphans *worker.Orphans) (*fleet, error) {
+	list, err := specs(s.o.Config)
+	if err != nil {
+		return nil, err
+	}
+	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record}
+	hooks := worker.Hooks{
+		Register: func(g *grpc.Server) { s.hub.Register(g); host.register(g) },
+		Up:       s.hub.Attach,
+		Event:    s.journal.Record,
+	}
+	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: orphans, RunDir: s.o.RunDir, Version: s.o.Version}
+	f := &fleet{proc: s.sampler.Proc()}
+	for _, spec := range list {
+		f.workers = append(f.workers, worker.New(spec, hooks, env))
+	}
+	return f, nil
+}
+
+// start runs every worker until ctx ends.
+func (f *fleet) start(ctx context.Context) {
+	for _, w := range f.workers {
+		f.running.Go(func() { w.Run(ctx) })
+	}
+}
+
+// stop ends the workers of the given roles side by side, each by its own ladder, and returns when they are gone.
+func (f *fleet) stop(ctx context.Context, roles ...string) {
+	var stopping sync.WaitGroup
+	for _, w := range f.workers {
+		if slices.Contains(roles, w.Role()) {
+			stopping.Go(func() { _ = w.Stop(ctx) }) // what it did not reach is ended with Run
+		}
+	}
+	stopping.Wait()
+}
+
+// wait returns when every Run has returned.
+func (f *fleet) wait() { f.running.Wait() }
+
+func (f *fleet) find(name string) (*worker.Worker, error) {
+	names := make([]string, len(f.workers))
+	for i, w := range f.workers {
+		if names[i] = w.Name(); names[i] == name {
+			return w, nil
+		}
+	}
+	return nil, control.ErrNoWorker(name, names)
+}
+
+// Status, Restart, Stop, Start and Fds make the fleet a control.Workers.
+
+func (f *fleet) Status() []*controlv1.WorkerStatus {
+	list := make([]*controlv1.WorkerStatus, len(f.workers))
+	for i, w := range f.workers {
+		list[i] = w.Status()
+	}
+	return list
+}
+
+func (f *fleet) Restart(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {
+	return f.do(name, func(w *worker.Worker) error { return w.Restart(ctx) })
+}
+
+func (f *fleet) Stop(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {
+	return f.do(name, func(w *worker.Worker) error { return w.Stop(ctx) })
+}
+
+func (f *fleet) Start(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {
+	return f.do(name, func(w *worker.Worker) error { return w.Start(ctx) })
+}
+
+func (f *fleet) do(name string, verb func(*worker.Worker) error) (*controlv1.WorkerStatus, error) {
+	w, err := f.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := verb(w); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", name, err)
+	}
+	return w.Status(), nil
+}
+
+// supervisorName is what commands call the supervisor itself.
+const supervisorName = "supervisor"
+
+func (f *fleet) Fds(name string) (*controlv1.FdsResponse, error) {
+	pid := os.Getpid()
+	if name != supervisorName {
+		w, err := f.find(name)
+		if err != nil {
+			return nil, err
+		}
+		if pid = int(w.Status().Pid); pid == 0 {
+			return nil, fmt.Errorf("worker %s does not run: %w", name, ipc.ErrRefused)
+		}
+	}
+	return f.fdsOf(name, pid)
+}
+
+// fdsOf lists the descriptors of a process and of those below it.
+func (f *fleet) fdsOf(name string, pid int) (*controlv1.FdsResponse, error) {
+	p, err := f.proc.Process(pid)
+	if err != nil {
+		return nil, fmt.Errorf("worker %s: %w", name, err)
+	}
+	r := &controlv1.FdsResponse{Worker: name, Pid: int64(pid), Limit: p.FDLimit}
+	for _, pid := range append([]int{pid}, f.below(name, pid)...) {
+		handles, err := f.proc.Handles(pid)
+		if err != nil {
+			continue // ended meanwhile, or another user's
+		}
+		for _, h := range handles {
+			r.Fds = append(r.Fds, &controlv1.Fd{Fd: int32(h.FD), Target: h.Target, Kind: h.Kind, Pid: int64(pid)})
+		}
+	}
+	return r, nil
+}
+
+// below returns the descendants of a worker. Those of the supervisor are its workers, which have lists of their own.
+func (f *fleet) below(name string, pid int) []int {
+	if name == supervisorName {
+		return nil
+	}
+	table, err := f.proc.Table()
+	if err != nil {
+		return nil
+	}
+	return table.Descendants(pid)
+}
+
+const (
+	// settleAfter is how long a worker that is not required may be starting before the supervisor is ready without it.
+	settleAfter = 10 * time.Second
+	settlePoll  = 20 * time.Millisecond
+)
+
+// awaitReady returns when every required worker serves and every other one has got so far that waiting for it is no
+// use, or when ctx ends.
+func (f *fleet) awaitReady(ctx context.Context) error {
+	for _, w := range f.workers {
+		if !w.Required() {
+			continue
+		}
+		select {
+		case <-w.Ready():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	optional, cancel := context.WithTimeout(ctx, settleAfter)
+	defer cancel()
+	for _, w := range f.workers {
+		if err := settle(optional, w); err != nil {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// settle returns when a worker is in any state but starting.
+func settle(ctx context.Context, w *worker.Worker) error {
+	poll := time.NewTicker(settlePoll)
+	defer poll.Stop()
+	for worker.State(w.Status().State) == worker.Starting {
+		select {
+		case <-poll.C:
+		case <-w.Ready():
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

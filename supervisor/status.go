@@ -1,0 +1,66 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// status tells of the supervisor itself; the control socket adds the workers.
+func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, error) {
+	c := s.o.Config
+	r := &controlv1.StatusResponse{
+		Supervisor: &controlv1.Supervisor{
+			Pid: int64(os.Getpid()), Version: s.o.Version, State: s.state.Load().(string),
+			UptimeSeconds: s.now().Sub(s.started).Seconds(),
+			Home:          c.Home, RunDir: s.o.RunDir, Goroutines: int64(runtime.NumGoroutine()),
+		},
+		Model:    &controlv1.Model{Provider: c.Model.Provider, Name: c.Model.Default, Reason: c.Model.Reason},
+		Warnings: c.Warnings,
+	}
+	if p, err := s.sampler.Proc().Process(os.Getpid()); err == nil {
+		r.Supervisor.Fds, r.Supervisor.FdLimit = p.FDs, p.FDLimit
+		r.Supervisor.RssBytes, r.Supervisor.AnonBytes = p.RSS, p.Anon
+	}
+	for _, h := range s.health() {
+		r.Stores = append(r.Stores, &controlv1.StoreStatus{Name: h.Name, State: h.State, Detail: h.Detail})
+	}
+	counts, err := s.store.Counts(ctx)
+	if err != nil {
+		// A store that cannot be read is what status is asked about: say so instead of failing.
+		r.Warnings = append(r.Warnings, "turns and outbox cannot be counted: "+err.Error())
+		return r, nil
+	}
+	r.Turns = &controlv1.TurnCounts{Queued: counts.Queued, Running: counts.Running, Parked: counts.Parked}
+	r.Outbox = &controlv1.OutboxCounts{Pending: counts.OutboxPending, Unknown: counts.OutboxUnknown}
+	return r, nil
+}
+
+func (s *supervisor) health() []store.Health {
+	return append(append([]store.Health{s.store.Health()}, s.boards.health()...), s.telemetry.Health())
+}
+
+// statusLine is what `systemctl status` shows.
+func (s *supervisor) statusLine() string {
+	serving, total := 0, 0
+	for _, w := range s.fleet.Status() {
+		total++
+		if w.State == "ready" {
+			serving++
+		}
+	}
+	line := fmt.Sprintf("%s, %d of %d workers serve, model %s", s.state.Load(), serving, total, s.o.Config.Model.Provider)
+	for _, h := range s.health() {
+		if h.State != "ok" {
+			line += fmt.Sprintf(", store %s is %s", h.Name, h.State)
+		}
+	}
+	return line
+}
+
+func joined(names []string) string { return strings.Join(names, ", ") }

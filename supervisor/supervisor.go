@@ -1,0 +1,271 @@
+// Package supervisor is the program: it puts the parts together, starts them in the order in which they need each
+// other, and ends them in the reverse order within one budget.
+//
+// Rules: it decides nothing that a part below can decide. Databases are opened before any worker lives and closed
+// after the last one has gone. The control socket is there from the first to the last, so that one can always ask what
+// is going on.
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/turn"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
+	"github.com/hermes-supervisor/hermes-supervisor/systemd"
+)
+
+// Options are what Run needs besides the configuration.
+type Options struct {
+	Config  *config.Config
+	RunDir  string    // private to this home
+	Version string    // of this build
+	Stderr  io.Writer // log lines go here
+	LogJSON bool
+	Ready   func() // called once when every required worker serves; may be nil
+}
+
+// ErrHomeInUse says that another supervisor owns the home.
+var ErrHomeInUse = store.ErrLocked
+
+// Run supervises until ctx ends or somebody asks the control socket for a shutdown, then drains and stops everything.
+// It returns nil after an orderly end.
+func Run(ctx context.Context, o Options) error {
+	s := &supervisor{o: o, now: time.Now, started: time.Now(), shutdown: make(chan struct{})}
+	s.state.Store(stateStarting)
+	defer s.close()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	return s.supervise(ctx)
+}
+
+// States of the supervisor as status shows them.
+const (
+	stateStarting = "starting"
+	stateReady    = "ready"
+	stateDraining = "draining"
+	stateStopping = "stopping"
+)
+
+// sampleInterval is how often /proc is read. A leak of 50 descriptors a second must be seen well before a limit of 256.
+const sampleInterval = time.Second
+
+type supervisor struct {
+	o       Options
+	now     func() time.Time
+	started time.Time
+	state   atomic.Value // one of the states above
+
+	book      *logs.Book
+	log       hclog.Logger
+	store     *store.State
+	telemetry *store.Telemetry
+	boards    *boards
+	journal   *event.Journal
+	hub       *turn.Hub
+	sampler   *sample.Sampler
+	orphans   *worker.Orphans
+	fleet     *fleet
+	control   *control.Server
+	notify    *systemd.Notifier
+
+	shutdownOnce sync.Once
+	shutdown     chan struct{} // closed when the control socket asks for the end
+
+	closers []func() // run in reverse order by close
+}
+
+func (s *supervisor) onClose(f func()) { s.closers = append(s.closers, f) }
+
+func (s *supervisor) close() {
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		s.closers[i]()
+	}
+}
+
+// open makes everything but the workers. What it made is undone by close, whether or not it succeeds.
+func (s *supervisor) open(ctx context.Context) error {
+	c := s.o.Config
+	lock, err := store.LockHome(c.Home)
+	if err != nil {
+		return err
+	}
+	s.onClose(func() { _ = lock.Unlock() })
+	s.book = logs.NewBook(logs.Options{Out: s.o.Stderr, JSON: s.o.LogJSON, Redact: redactor(c.Secrets.Values())})
+	s.onClose(s.book.Close)
+	s.log = s.book.Logger()
+	for _, w := range c.Warnings {
+		s.log.Warn(w)
+	}
+	if s.notify, err = systemd.NewNotifier(); err != nil {
+		return err
+	}
+	if err := s.openStores(ctx); err != nil {
+		return err
+	}
+	s.sampler = sample.NewSampler(sample.System, sampleInterval)
+	s.hub = turn.New(turn.Config{
+		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
+		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
+		Approvals:     turn.ApprovalPolicy{Manual: c.Approvals.Mode == config.ApprovalsManual, Timeout: c.Approvals.Timeout},
+		TurnsPerAgent: c.Supervisor.TurnsPerAgent,
+	})
+	s.onClose(s.hub.Close)
+	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
+	if s.fleet, err = s.newFleet(s.orphans); err != nil {
+		return err
+	}
+	if n, err := s.orphans.EndLeftovers(); err != nil || n > 0 {
+		s.log.Warn("processes of an earlier supervisor were left", "ended", n, "error", err)
+	}
+	return s.listen()
+}
+
+func (s *supervisor) openStores(ctx context.Context) (err error) {
+	home := s.o.Config.Home
+	options := store.Options{Now: s.now, Log: s.log.Named("store")}
+	if s.telemetry, err = store.OpenTelemetry(ctx, filepath.Join(home, "supervisor.db"), options); err != nil {
+		return err
+	}
+	s.onClose(func() { s.closeStore("supervisor.db", s.telemetry) })
+	s.journal = event.NewJournal(s.telemetry, s.log.Named("journal"), s.now)
+	s.onClose(s.journal.Close)
+	if s.store, err = store.OpenState(ctx, filepath.Join(home, "state.db"), options); err != nil {
+		return err
+	}
+	s.onClose(func() { s.closeStore("state.db", s.store) })
+	s.boards = newBoards(home, options)
+	s.onClose(func() {
+		if err := s.boards.close(); err != nil {
+			s.log.Error("close boards", "error", err)
+		}
+	})
+	// The default board is opened at once, so that what is wrong with it is said at the start.
+	_, err = s.boards.get(defaultBoard)
+	return err
+}
+
+func (s *supervisor) closeStore(name string, c io.Closer) {
+	if err := c.Close(); err != nil {
+		s.log.Error("close store", "store", name, "error", err)
+	}
+}
+
+func (s *supervisor) listen() error {
+	listener, err := control.Listen(config.SocketPath(s.o.RunDir))
+	if err != nil {
+		return err
+	}
+	s.control = control.Serve(listener, control.Services{
+		Workers: s.fleet, Hub: s.hub, Journal: s.journal, Logs: s.book,
+		Status:   s.status,
+		Shutdown: func() { s.shutdownOnce.Do(func() { close(s.shutdown) }) },
+		Register: func(g *grpc.Server) { s.hub.RegisterBoards(g) },
+	}, s.log.Named("control"))
+	s.onClose(s.control.Close)
+	return nil
+}
+
+// supervise runs the workers until it is asked to stop, then stops them.
+func (s *supervisor) supervise(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with ctx, which ends with this function
+		select {
+		case <-s.shutdown:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	s.record(event.KindSupervisorStarted, fmt.Sprintf("version %s, home %s", s.o.Version, s.o.Config.Home))
+	if err := s.hub.Start(ctx); err != nil {
+		return err
+	}
+	// What serves the workers goes on until the last of them is gone.
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	workers, stopWorkers := context.WithCancel(background)
+	var running sync.WaitGroup
+	running.Go(func() { s.sampler.Run(background) })
+	running.Go(func() { s.orphans.Run(background) })
+	running.Go(func() { s.tellServiceManager(background) })
+	s.fleet.start(workers)
+	running.Go(func() { s.becomeReady(ctx) })
+
+	<-ctx.Done()
+	s.stop()
+	stopWorkers()
+	s.fleet.wait()
+	stopBackground()
+	running.Wait()
+	return nil
+}
+
+// becomeReady tells systemd and people that everything serves.
+func (s *supervisor) becomeReady(ctx context.Context) {
+	if err := s.fleet.awaitReady(ctx); err != nil {
+		return
+	}
+	if !s.state.CompareAndSwap(stateStarting, stateReady) {
+		return
+	}
+	took := s.now().Sub(s.started).Round(time.Millisecond)
+	s.record(event.KindSupervisorReady, fmt.Sprintf("all workers serve after %v", took))
+	s.log.Info("ready", "after", took, "model", s.o.Config.Model.Provider)
+	s.say(s.notify.Ready(s.statusLine()))
+	if s.o.Ready != nil {
+		s.o.Ready()
+	}
+}
+
+// cleanupBudget is what the stop may take after the drain: two ladders of workers side by side (gateways, then the
+// rest), each at most SIGTERM, SIGQUIT and SIGKILL, and the databases' last checkpoints. The unit's TimeoutStopSec is the drain budget plus
+// this.
+const cleanupBudget = 20 * time.Second
+
+// stop ends turns and workers in order. Turns that do not finish within the budget stay leased in the store and are
+// resumed at the next start.
+func (s *supervisor) stop() {
+	budget := s.o.Config.Supervisor.DrainTimeout
+	s.state.Store(stateDraining)
+	s.say(s.notify.Stopping(budget + cleanupBudget))
+	s.record(event.KindSupervisorStopping, fmt.Sprintf("draining for up to %v", budget))
+	s.log.Info("stopping", "drain", budget)
+	drain, cancel := context.WithTimeout(context.Background(), budget)
+	defer cancel()
+	if n := s.hub.Drain(drain); n > 0 {
+		s.log.Warn("turns did not finish in the drain; they go on after the next start", "turns", n)
+	}
+	s.state.Store(stateStopping)
+	cleanup, cancel := context.WithTimeout(context.Background(), cleanupBudget)
+	defer cancel()
+	s.fleet.stop(cleanup, firstToStop...)
+	s.fleet.stop(cleanup, lastToStop...)
+}
+
+func (s *supervisor) record(kind, message string) {
+	s.journal.Record(store.Event{Kind: kind, PID: os.Getpid(), Message: message})
+}
+
+// say logs that a message to systemd was lost; nothing else follows from it.
+func (s *supervisor) say(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.log.Warn("service manager was not told", "error", err)
+	}
+}
