@@ -1,28 +1,163 @@
-package store
+package store_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
 )
 
-func TestASecondOwnerOfAHomeIsToldThePIDOfTheFirst(t *testing.T) {
-	home := t.TempDir()
-	first, err := LockHome(home)
+func init() { children["hold the lock"] = holdLock }
+
+// holdLock takes the write lock of a database and keeps it until its standard input ends.
+func holdLock(args []string) error {
+	db, err := sql.Open("sqlite3", "file:"+args[0]+"?_busy_timeout=5000")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	c, err := db.Conn(context.Background())
+	if err != nil {
+		return err
+	}
+	if _, err := c.ExecContext(context.Background(), "BEGIN IMMEDIATE; INSERT INTO state_meta(key, value) VALUES('foreign', hex(randomblob(8)))"); err != nil {
+		return err
+	}
+	fmt.Println("held")
+	var b [1]byte
+	_, _ = os.Stdin.Read(b[:])
+	_, err = c.ExecContext(context.Background(), "COMMIT")
+	return err
+}
+
+// accepting starts an Accept that has to wait for a lock.
+func accepting(ctx context.Context, s *store.State, id string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Accept(ctx, store.Inbound{Platform: "test", ChatID: "1", MessageID: id, Text: "hello"})
+		done <- err
+	}()
+	return done
+}
+
+func TestAWriteWaitsForAForeignWriter(t *testing.T) {
+	path := t.TempDir() + "/state.db"
+	s := storetest.StateAt(t, path, store.Options{})
+	holder := startChild(t, "hold the lock", path)
+	holder.expect("held")
+	done := accepting(context.Background(), s, "1")
+
+	named := fmt.Sprintf("pid %d (", holder.cmd.Process.Pid)
+	eventually(t, "the holder's name in the health", func() bool {
+		h := s.Health()
+		return h.State == "degraded" && strings.Contains(h.Detail, named)
+	})
+	before := s.Progress()
+	eventually(t, "progress of the waiting writer", func() bool { return s.Progress() > before })
+	if _, err := s.Sessions(context.Background(), "", 0); err != nil {
+		t.Error("a read while the lock is held: ", err)
+	}
+	waitFor(t, 3*time.Second, s)
+	select {
+	case err := <-done:
+		t.Fatal("the write ended while the lock was held: ", err)
+	default:
+	}
+	if err := holder.wait(); err != nil {
+		t.Fatal(err, holder.errs.String())
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if h := s.Health(); h.State != "ok" {
+		t.Errorf("health afterwards is %+v", h)
+	}
+}
+
+// waitFor lets the lock be held that long, as told by the store itself.
+func waitFor(t *testing.T, d time.Duration, s *store.State) {
+	t.Helper()
+	want := fmt.Sprintf("for %.0f s", d.Seconds())
+	eventually(t, "the time waited in the health", func() bool { return strings.HasSuffix(s.Health().Detail, want) })
+}
+
+func TestAWaitingWriteEndsWithItsContext(t *testing.T) {
+	path := t.TempDir() + "/state.db"
+	s := storetest.StateAt(t, path, store.Options{})
+	holder := startChild(t, "hold the lock", path)
+	holder.expect("held")
+	ctx, cancel := context.WithCancel(context.Background())
+	done := accepting(ctx, s, "1")
+	eventually(t, "the lock in the health", func() bool { return s.Health().State == "degraded" })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "holds the write lock") {
+		t.Errorf("error is %v", err)
+	}
+	if err := holder.wait(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Accept(context.Background(), store.Inbound{Platform: "test", ChatID: "1", MessageID: "1", Text: "hello"})
+	if err != nil || a.Duplicate {
+		t.Errorf("after a cancelled accept: %+v, %v", a, err)
+	}
+}
+
+func TestCloseDoesNotWaitLongForAForeignWriter(t *testing.T) {
+	path := t.TempDir() + "/state.db"
+	s, err := store.OpenState(context.Background(), path, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = LockHome(home)
-	var locked *LockedError
-	if !errors.As(err, &locked) || !errors.Is(err, ErrLocked) || locked.PID != os.Getpid() {
-		t.Fatalf("second lock: %v", err)
+	holder := startChild(t, "hold the lock", path)
+	holder.expect("held")
+	done := accepting(context.Background(), s, "1")
+	eventually(t, "the lock in the health", func() bool { return s.Health().State == "degraded" })
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
-	if err := first.Unlock(); err != nil {
-		t.Fatal(err)
+	if err := <-done; !errors.Is(err, store.ErrBusy) {
+		t.Errorf("the write that could not be made: %v", err)
 	}
-	again, err := LockHome(home)
-	if err != nil {
-		t.Fatalf("after unlock: %v", err)
+	if err := holder.wait(); err != nil {
+		t.Error(err)
 	}
-	_ = again.Unlock()
+	storetest.Integrity(t, path)
+}
+
+func TestLockLine(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		pid  int
+		ok   bool
+	}{
+		{"1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120", 1234, true},
+		{"1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 0 EOF", 1234, true},
+		{"1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 120 120", -1, true},
+		{"1: POSIX  ADVISORY  READ 1234 fe:00:5678 120 120", 0, false},
+		{"1: POSIX  ADVISORY  WRITE 1234 fe:00:5679 120 120", 0, false},
+		{"1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 121 121", 0, false},
+		{"1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 0 119", 0, false},
+		{"1: -> POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120", 0, false},
+		{"1: POSIX  ADVISORY  WRITE 1234 fe:00:x 120 120", 0, false},
+		{"1: POSIX  ADVISORY  WRITE x fe:00:5678 120 120", 0, false},
+		{"1: POSIX  ADVISORY  WRITE 1 fe:00:5678 a b", 0, false},
+		{"", 0, false},
+	} {
+		pid, ok := store.LockLine(c.line, 5678, 120)
+		if ok != c.ok || ok && pid != c.pid {
+			t.Errorf("%q: %d, %v", c.line, pid, ok)
+		}
+	}
+}
+
+func FuzzLockLine(f *testing.F) {
+	f.Add("1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120")
+	f.Fuzz(func(t *testing.T, line string) { store.LockLine(line, 5678, 120) })
 }

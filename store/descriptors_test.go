@@ -1,0 +1,87 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
+)
+
+func TestDescriptorsAreConstant(t *testing.T) {
+	before := storetest.Descriptors(t)
+	path := t.TempDir() + "/state.db"
+	s, err := store.OpenState(context.Background(), path, store.Options{Readers: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := storetest.Descriptors(t)
+	if n := open - before; n > 2*4+6 {
+		t.Errorf("a store with 4 readers has %d descriptors", n)
+	}
+	a := accept(t, s, "first")
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			for i := range 1000 / 16 {
+				if _, err := s.Accept(context.Background(), store.Inbound{Platform: "test", ChatID: "1", MessageID: fmt.Sprint(g, i)}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Turn(context.Background(), a.TurnID); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 100 {
+		if n := storetest.Descriptors(t); n != open {
+			t.Fatalf("%d descriptors under load, %d before", n, open)
+		}
+	}
+	wg.Wait()
+	if n := storetest.Descriptors(t); n != open {
+		t.Errorf("%d descriptors afterwards, %d before", n, open)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := storetest.Descriptors(t); n != before {
+		t.Errorf("%d descriptors after Close, %d before Open", n, before)
+	}
+}
+
+func TestFailedOpensLeaveNoDescriptors(t *testing.T) {
+	path := storetest.Fixture(t, "state-schema-v8.db")
+	if _, err := storetest.Exec(path, "CREATE TABLE hs_meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := storetest.Exec(path, "INSERT INTO hs_meta(key, value) VALUES('migration', 1000)"); err != nil {
+		t.Fatal(err)
+	}
+	before := storetest.Descriptors(t)
+	for range 20 {
+		if _, err := store.OpenState(context.Background(), path, store.Options{}); err == nil {
+			t.Fatal("opened a file of the future")
+		}
+	}
+	if n := storetest.Descriptors(t); n != before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+func TestFilesAreForTheOwnerOnly(t *testing.T) {
+	dir := t.TempDir() + "/home"
+	path := dir + "/state.db"
+	s := storetest.StateAt(t, path, store.Options{})
+	accept(t, s, "1")
+	if m := mode(t, dir); m != 0o700 {
+		t.Errorf("directory has mode %o", m)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if m := mode(t, path+suffix); m != 0o600 {
+			t.Errorf("state.db%s has mode %o", suffix, m)
+		}
+	}
+}

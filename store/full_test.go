@@ -1,0 +1,96 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
+)
+
+// smallDisk mounts a file system of that size.
+func smallDisk(t *testing.T, megabytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes)); err != nil {
+		t.Skip("a small file system cannot be mounted here (root is needed): ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestAFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
+	dir := smallDisk(t, 6)
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "state.db")
+	s, err := store.OpenState(context.Background(), path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(i int) error {
+		_, err := s.Accept(context.Background(), store.Inbound{Platform: "test", ChatID: "1", MessageID: fmt.Sprint(i), Text: strings.Repeat("much to say. ", 800)})
+		return err
+	}
+	accepted := 0
+	for ; err == nil; accepted++ {
+		err = put(accepted)
+	}
+	accepted--
+	if !errors.Is(err, store.ErrDiskFull) {
+		t.Fatal("the disk is full: ", err)
+	}
+	for range 20 {
+		if err := put(accepted); !errors.Is(err, store.ErrDiskFull) {
+			t.Fatal("the disk is still full: ", err)
+		}
+	}
+	if h := s.Health(); h.State != "degraded" || !strings.Contains(h.Detail, "full") {
+		t.Errorf("health is %+v", h)
+	}
+	if open, err := s.Open(context.Background()); err != nil || len(open) != accepted {
+		t.Errorf("%d turns are read, %d were accepted: %v", len(open), accepted, err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := put(accepted + i); err != nil {
+			t.Fatal("there is room again: ", err)
+		}
+	}
+	if h := s.Health(); strings.Contains(h.Detail, "is full") {
+		t.Errorf("health is %+v", h)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	storetest.Integrity(t, path)
+	if got := storetest.Query(t, path, "SELECT count(*) FROM hs_inbox"); got[0] != fmt.Sprint(accepted+100) {
+		t.Errorf("%s messages, %d were accepted", got[0], accepted+100)
+	}
+}
+
+func TestOpenSaysWhyAFileCannotBeWritten(t *testing.T) {
+	dir := smallDisk(t, 4)
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.OpenState(context.Background(), filepath.Join(dir, "state.db"), store.Options{})
+	if !errors.Is(err, store.ErrReadOnly) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error is %v", err)
+	}
+}
