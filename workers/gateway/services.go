@@ -58,33 +58,34 @@ func (s *Services) Accept(ctx context.Context, m Message) (Accepted, error) {
 // in the same way. An error of see ends it with that error.
 func (s *Services) Follow(ctx context.Context, turnID string, see func(*turnv1.TurnEvent) error) (*turnv1.Final, error) {
 	for {
-		final, err := s.followOnce(ctx, turnID, see)
-		if !errors.Is(err, ipc.ErrBusy) {
+		final, behind, err := s.followOnce(ctx, turnID, see)
+		if !behind {
 			return final, err
 		}
 	}
 }
 
-func (s *Services) followOnce(ctx context.Context, turnID string, see func(*turnv1.TurnEvent) error) (*turnv1.Final, error) {
+// followOnce returns behind if the supervisor let go of this follower because it was too slow.
+func (s *Services) followOnce(ctx context.Context, turnID string, see func(*turnv1.TurnEvent) error) (final *turnv1.Final, behind bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream when see fails
 	stream, err := s.host.Turns.Follow(ctx, &hostv1.FollowRequest{TurnId: turnID})
 	if err != nil {
-		return nil, fmt.Errorf("follow %s: %w", turnID, err)
+		return nil, false, fmt.Errorf("follow %s: %w", turnID, err)
 	}
 	for {
 		event, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("follow %s: ended before the answer: %w", turnID, ipc.ErrGone)
+			return nil, false, fmt.Errorf("follow %s: ended before the answer: %w", turnID, ipc.ErrGone)
 		case err != nil:
-			return nil, fmt.Errorf("follow %s: %w", turnID, err)
+			return nil, errors.Is(err, ipc.ErrBusy), fmt.Errorf("follow %s: %w", turnID, err)
 		}
 		if final := event.GetFinal(); final != nil {
-			return final, nil
+			return final, false, nil
 		}
 		if err := see(event); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 }
