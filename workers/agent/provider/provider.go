@@ -79,3 +79,7 @@ const (
 	FinishLength        = "length"
 	FinishContentFilter = "content_filter"
 )
+
+// MaxReply bounds text, reasoning and arguments of one reply together. A reply is stored in one message of the
+// protocol to the supervisor, which is bounded too (ipc.MaxMessageBytes).
+const MaxReply = 4 << 20
