@@ -274,7 +274,7 @@ func (c *Config) readSupervisor(root *section) {
 
 	restart := s.section("restart")
 	restart.duration("max_delay", &v.Restart.MaxDelay, 100*time.Millisecond, time.Hour)
-	restart.integer("burst", &v.Restart.Burst, 1, 1000)
+	restart.integer("burst", &v.Restart.Burst, 1, 1_000_000)
 	restart.duration("window", &v.Restart.Window, time.Second, 24*time.Hour)
 	restart.durations("slow_lane", &v.Restart.SlowLane, time.Second, 24*time.Hour)
 	restart.refuseRest()

@@ -1,0 +1,77 @@
+# Targets for people; `make help` lists them. Nothing is needed but Go, gcc and make: SQLite is built from the module's
+# own source, generated code is committed.
+
+MODULE  := github.com/hermes-supervisor/hermes-supervisor
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+BIN     ?= bin
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+# Full-text search is compiled in; loading code from a database file is compiled out.
+TAGS    := sqlite_fts5,sqlite_omit_load_extension
+LDFLAGS := -s -w -X $(MODULE)/ipc.version=$(VERSION)
+# All modules of the repository, the main one first.
+MODULES := . $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path './.git/*' | sort))
+
+SEED     ?=
+MESSAGES ?= 2000
+SOAK     ?= 1h
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test vet race e2e chaos soak fuzz bench lint gen install uninstall clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build all binaries into bin/
+	@mkdir -p $(BIN)
+	go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ . ./workers/cmd/...
+
+run: build ## build, start the supervisor and chat in this terminal
+	$(BIN)/hermes-supervisor run --foreground-chat
+
+test: vet ## all tests of all modules
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -tags $(TAGS) ./...); done
+
+vet:
+	@set -e; for m in $(MODULES); do (cd $$m && go vet -tags $(TAGS) ./...); done
+
+race: ## all tests but the long end-to-end ones, with the race detector
+	go test -race -short -tags $(TAGS) ./...
+
+e2e: ## the end-to-end tests alone, in words
+	go test -count=1 -v -tags $(TAGS) ./e2e/...
+
+chaos: ## kill everything at random while MESSAGES messages are answered (SEED repeats a run)
+	HERMES_CHAOS_MESSAGES=$(MESSAGES) HERMES_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -tags $(TAGS) -run Chaos ./e2e/...
+
+soak: ## chaos for SOAK of time
+	HERMES_SOAK=$(SOAK) go test -count=1 -v -timeout 0 -tags $(TAGS) -run Soak ./e2e/...
+
+fuzz: ## each parser for 30 s
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read d; do \
+	  grep -h -o '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -c6- | while read f; do \
+	    echo "== $$d $$f"; go test -tags $(TAGS) -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$d; done; done
+
+bench: build ## measure the running system; a table, and JSON in bench/results
+	go run -tags $(TAGS) ./bench -bin $(BIN)
+
+lint: ## gofmt, vet, and golangci-lint where it is installed
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
+	@$(MAKE) -s vet
+	@if command -v golangci-lint >/dev/null; then golangci-lint run ./...; else echo 'golangci-lint is not installed; CI runs it'; fi
+
+gen: ## make the generated code again
+	cd ipc/protogen && go run .
+	go list -deps -tags $(TAGS) . | grep -F . | grep -v '^$(MODULE)' | sort > deps.txt
+
+install: build ## copy the binaries to PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/hermes-supervisor
+	install $(BIN)/hermes-supervisor $(DESTDIR)$(PREFIX)/bin/
+	for b in $(notdir $(wildcard workers/cmd/*)); do install $(BIN)/$$b $(DESTDIR)$(PREFIX)/libexec/hermes-supervisor/; done
+
+uninstall: ## remove what install copied
+	rm -rf $(DESTDIR)$(PREFIX)/bin/hermes-supervisor $(DESTDIR)$(PREFIX)/libexec/hermes-supervisor
+
+clean: ## remove built files
+	rm -rf $(BIN)

@@ -1,0 +1,195 @@
+// Package cli is the command tree of hermes-supervisor: it parses, calls one part and prints. One file a command.
+//
+// Rules: results go to stdout, everything else to stderr, so that output can be piped. Every command prints a table
+// for people and with -o json a document for programs, whose fields are only ever added. Exit codes are those of
+// package ipc: 0 fine, 1 failed, 2 usage, 75 try again, 78 configuration. An error says what happened, to what, and
+// what to do. Terminal UI is not here but in hermes-terminal, so that the supervisor stays small.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+)
+
+// Main runs the command that args name and returns the exit code.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the second one has its usual effect: nobody is held up by an end that takes long.
+	context.AfterFunc(ctx, stop)
+	return execute(ctx, args, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+}
+
+// streams are where a command reads and writes; tests have their own.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// program is what all commands share: streams and the flags that every command has.
+type program struct {
+	streams
+	home   string
+	runDir string
+	output string
+}
+
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+)
+
+func execute(ctx context.Context, args []string, s streams) int {
+	p := &program{streams: s}
+	root := p.root()
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ipc.ExitOK
+	}
+	var silent silentError
+	if !errors.As(err, &silent) {
+		p.printError(err)
+	}
+	return exitCode(err)
+}
+
+// printError prints each line of an error with the program's name before the first.
+func (p *program) printError(err error) {
+	fmt.Fprintf(p.err, "hermes-supervisor: %s\n", strings.ReplaceAll(printable(err.Error()), "\n", "\n  "))
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+// silentError ends a command with a code when all has been said.
+type silentError struct{ code int }
+
+func (e silentError) Error() string { return fmt.Sprintf("exit %d", e.code) }
+
+func exitCode(err error) int {
+	var usage usageError
+	var silent silentError
+	switch {
+	case errors.As(err, &silent):
+		return silent.code
+	case errors.As(err, &usage):
+		return ipc.ExitUsage
+	case errors.Is(err, config.ErrInvalid):
+		return ipc.ExitConfig
+	}
+	return ipc.ExitCode(err)
+}
+
+func (p *program) root() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "hermes-supervisor",
+		Short: "An always-on agent: a small supervisor and isolated workers",
+		Long: `hermes-supervisor runs an agent with its chats, tools and boards as isolated processes, and talks to a running one.
+
+Start with:
+  hermes-supervisor run --foreground-chat    # supervise and chat in this terminal
+  hermes-supervisor chat -q "run: uname -a"  # one question, one answer`,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       none,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.PersistentFlags().StringVar(&p.home, "home", "", "home `folder` (default $HERMES_HOME, else ~/.hermes)")
+	c.PersistentFlags().StringVar(&p.runDir, "run-dir", "", "`folder` for sockets (default $XDG_RUNTIME_DIR/hermes-supervisor, else /run/hermes-supervisor)")
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
+	})
+	c.AddCommand(p.run(), p.chat(), p.ctl(), p.kanban(), p.config(), p.init(), p.systemd(), p.version())
+	return c
+}
+
+// group is a command that only holds others.
+func group(c *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return usageError{unknownCommand(c, args[0])}
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		_ = c.Help()
+		return silentError{ipc.ExitUsage}
+	}
+	c.AddCommand(children...)
+	return c
+}
+
+func unknownCommand(c *cobra.Command, name string) error {
+	hint := ""
+	if near := c.SuggestionsFor(name); len(near) > 0 {
+		hint = fmt.Sprintf("\ndid you mean: %s %s", c.CommandPath(), near[0])
+	}
+	return fmt.Errorf("%s has no command %q%s\nsee: %s --help", c.CommandPath(), name, hint, c.CommandPath())
+}
+
+// none, exactly and between check the number of arguments.
+func none(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !c.HasParent() {
+		return usageError{unknownCommand(c, args[0])}
+	}
+	return usageError{fmt.Errorf("%s takes no arguments, got %q\nsee: %s --help", c.CommandPath(), args[0], c.CommandPath())}
+}
+
+func between(least, most int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usageError{fmt.Errorf("%s needs %s\nsee: %s --help", c.CommandPath(), what, c.CommandPath())}
+		case len(args) > most:
+			return usageError{fmt.Errorf("%s has %d arguments too many, the first is %q\nsee: %s --help", c.CommandPath(), len(args)-most, args[most], c.CommandPath())}
+		}
+		return nil
+	}
+}
+
+func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
+
+// withOutput adds -o to a command.
+func (p *program) withOutput(c *cobra.Command) *cobra.Command {
+	c.Flags().StringVarP(&p.output, "output", "o", outputTable, "output `format`: table or json")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if p.output != outputTable && p.output != outputJSON {
+			return usageError{fmt.Errorf("-o %s: the formats are table and json", p.output)}
+		}
+		return run(c, args)
+	}
+	return c
+}
+
+// resolvedHome returns the home of this call.
+func (p *program) resolvedHome() (string, error) { return config.Home(p.home) }
+
+// load reads the configuration of this call's home.
+func (p *program) load() (*config.Config, error) {
+	home, err := p.resolvedHome()
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(home)
+}

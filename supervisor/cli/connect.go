@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+)
+
+// socket returns the control socket of this call's home.
+func (p *program) socket() (path, home string, err error) {
+	home, err = p.resolvedHome()
+	if err != nil {
+		return "", "", err
+	}
+	path, err = config.FindSocket(p.runDir, home)
+	return path, home, err
+}
+
+// connect dials the running supervisor. None is an error that says how to start one.
+func (p *program) connect(ctx context.Context) (*grpc.ClientConn, error) {
+	path, home, err := p.socket()
+	if err != nil {
+		return nil, err
+	}
+	if err := answers(ctx, path); err != nil {
+		return nil, p.noSupervisor(home, path, err)
+	}
+	return dial(path)
+}
+
+// dial returns a connection to a control socket; it connects when it is used.
+func dial(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix:"+path, append(ipc.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+}
+
+// connectTimeout bounds the connect to a socket of this machine, which is at once or, with a full backlog, never.
+const connectTimeout = 2 * time.Second
+
+// answers connects once, so that a supervisor that is not there is told from one that fails.
+func answers(ctx context.Context, path string) error {
+	dialer := net.Dialer{Timeout: connectTimeout}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// noSupervisor says in words for a person why the socket does not answer.
+func (p *program) noSupervisor(home, path string, err error) error {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no supervisor runs for home %s: %w\nstart it with: %s", home, ipc.ErrGone, p.startLine())
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("the supervisor of home %s belongs to another user (control socket %s): %w", home, path, ipc.ErrDenied)
+	}
+	return fmt.Errorf("control socket %s: %v: %w", path, err, ipc.ErrGone)
+}
+
+// startLine is the command that starts the supervisor that this call looked for.
+func (p *program) startLine() string {
+	line := "hermes-supervisor run"
+	if p.home != "" {
+		line += " --home " + shellWord(p.home)
+	}
+	if p.runDir != "" {
+		line += " --run-dir " + shellWord(p.runDir)
+	}
+	return line
+}

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+)
+
+func (p *program) ctl() *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "ctl",
+		Short: "Look at and steer the running supervisor",
+		Example: `  hermes-supervisor ctl status
+  hermes-supervisor ctl workers -o json
+  hermes-supervisor ctl logs -f agent-1
+  hermes-supervisor ctl restart tools`,
+	}, p.ctlStatus(), p.ctlWorkers(), p.ctlRestart(), p.ctlStop(), p.ctlStart(), p.ctlLogs(), p.ctlEvents(), p.ctlFds())
+}
+
+// control runs f with a client of the running supervisor.
+func (p *program) control(ctx context.Context, f func(controlv1.ControlClient) error) error {
+	conn, err := p.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return f(controlv1.NewControlClient(conn))
+}
+
+// completeWorkers offers the names of the running supervisor's workers.
+func (p *program) completeWorkers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	_ = p.control(c.Context(), func(client controlv1.ControlClient) error {
+		r, err := client.Status(c.Context(), &controlv1.StatusRequest{})
+		for _, w := range r.GetWorkers() {
+			names = append(names, w.Name)
+		}
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

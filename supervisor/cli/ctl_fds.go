@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+)
+
+func (p *program) ctlFds() *cobra.Command {
+	summary := false
+	c := &cobra.Command{
+		Use:   "fds NAME",
+		Short: "Show the open descriptors of a worker and its descendants",
+		Long: `Fds reads /proc, so it shows what is, not what the worker believes. The supervisor itself is named supervisor: it is
+the only process that may show a database file.`,
+		Example: `  hermes-supervisor ctl fds agent-1
+  hermes-supervisor ctl fds supervisor | grep '\.db'
+  hermes-supervisor ctl fds tools --summary`,
+		Args:              exactly(1, "the name of a worker, or supervisor"),
+		ValidArgsFunction: p.completeWorkers,
+		RunE: func(c *cobra.Command, args []string) error {
+			return p.control(c.Context(), func(client controlv1.ControlClient) error {
+				r, err := client.Fds(c.Context(), &controlv1.FdsRequest{Worker: args[0]})
+				if err != nil {
+					return fmt.Errorf("fds %s: %w", args[0], err)
+				}
+				return p.print(r, func(w io.Writer) error {
+					if summary {
+						return fdSummary(w, r)
+					}
+					return fdTable(w, r)
+				})
+			})
+		},
+	}
+	c.Flags().BoolVar(&summary, "summary", false, "count descriptors by target, most first")
+	return p.withOutput(c)
+}
+
+func fdTable(w io.Writer, r *controlv1.FdsResponse) error {
+	fmt.Fprintf(w, "%s has %d of %d descriptors\n", printable(r.Worker), own(r), r.Limit)
+	lines := make([][]string, len(r.Fds))
+	for i, f := range r.Fds {
+		lines[i] = []string{strconv.FormatInt(f.Pid, 10), strconv.Itoa(int(f.Fd)), f.Kind, f.Target}
+	}
+	return rows(w, "PID | FD | KIND | TARGET", lines)
+}
+
+// own counts the descriptors of the worker itself; its descendants have limits of their own.
+func own(r *controlv1.FdsResponse) int {
+	n := 0
+	for _, f := range r.Fds {
+		if f.Pid == r.Pid || f.Pid == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// fdSummary shows at once what leaks.
+func fdSummary(w io.Writer, r *controlv1.FdsResponse) error {
+	type group struct {
+		kind, target string
+		n            int
+	}
+	count := map[[2]string]int{}
+	for _, f := range r.Fds {
+		target := f.Target
+		if f.Kind == "socket" || f.Kind == "pipe" {
+			target = f.Kind // each has an inode number of its own
+		}
+		count[[2]string{f.Kind, target}]++
+	}
+	var groups []group
+	for k, n := range count {
+		groups = append(groups, group{k[0], k[1], n})
+	}
+	slices.SortFunc(groups, func(a, b group) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.target, b.target))
+	})
+	lines := make([][]string, len(groups))
+	for i, g := range groups {
+		lines[i] = []string{strconv.Itoa(g.n), g.kind, g.target}
+	}
+	return rows(w, "COUNT | KIND | TARGET", lines)
+}

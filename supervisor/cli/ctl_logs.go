@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+)
+
+func (p *program) ctlLogs() *cobra.Command {
+	r := &controlv1.LogsRequest{}
+	c := &cobra.Command{
+		Use:   "logs [NAME]",
+		Short: "Show log lines of the supervisor and its workers",
+		Example: `  hermes-supervisor ctl logs -n 20
+  hermes-supervisor ctl logs -f tools
+  hermes-supervisor ctl logs supervisor -o json | jq -r .message`,
+		Args:              between(0, 1, "at most the name of a worker"),
+		ValidArgsFunction: p.completeWorkers,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				r.Worker = args[0]
+			}
+			return p.control(c.Context(), func(client controlv1.ControlClient) error {
+				stream, err := client.Logs(c.Context(), r)
+				if err != nil {
+					return err
+				}
+				return follow(stream.Recv, func(l *controlv1.LogLine) error { return p.line(l, p.logText(l)) })
+			})
+		},
+	}
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new lines")
+	c.Flags().Uint32VarP(&r.Tail, "lines", "n", 100, "lines from before")
+	return p.withOutput(c)
+}
+
+func (p *program) ctlEvents() *cobra.Command {
+	r := &controlv1.EventsRequest{}
+	var since time.Duration
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened to workers and turns, and why",
+		Example: `  hermes-supervisor ctl events
+  hermes-supervisor ctl events -f --worker agent-1
+  hermes-supervisor ctl events --since 1h -n 1000 -o json`,
+		Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if since > 0 {
+				r.Since = float64(time.Now().Add(-since).UnixMicro()) / 1e6
+			}
+			return p.control(c.Context(), func(client controlv1.ControlClient) error {
+				stream, err := client.Events(c.Context(), r)
+				if err != nil {
+					return err
+				}
+				return follow(stream.Recv, func(e *controlv1.Event) error { return p.line(e, p.eventText(e)) })
+			})
+		},
+	}
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events")
+	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 100, "newest events from before")
+	c.Flags().StringVar(&r.Worker, "worker", "", "only those of this `worker`")
+	c.Flags().DurationVar(&since, "since", 0, "only those of this last `time`, for example 1h")
+	return p.withOutput(c)
+}
+
+// follow hands each message of a stream on until it ends. Ending it by Ctrl-C is the usual end.
+func follow[M any](recv func() (M, error), show func(M) error) error {
+	for {
+		m, err := recv()
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, ipc.ErrCancelled):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := show(m); err != nil {
+			return err
+		}
+	}
+}
+
+// line writes one message of a stream: a JSON document on a line of its own, or text.
+func (p *program) line(m proto.Message, text string) error {
+	if p.output == outputJSON {
+		text = string(document(m))
+	}
+	_, err := fmt.Fprintln(p.out, text)
+	return err
+}
+
+func (p *program) logText(l *controlv1.LogLine) string {
+	codes := map[string]string{"error": red, "warn": yellow, "debug": dim, "trace": dim}
+	who := l.Worker
+	if l.Pid > 0 {
+		who = fmt.Sprintf("%s[%d]", l.Worker, l.Pid)
+	}
+	level := l.Level
+	if l.Stream != "" && l.Stream != "log" {
+		level = l.Stream
+	}
+	text := fmt.Sprintf("%s %-5s %s: %s", clock(l.At), level, printable(who), printable(l.Message))
+	return p.colour(codes[l.Level], text+fieldsText(l.Fields))
+}
+
+func (p *program) eventText(e *controlv1.Event) string {
+	text := moment(e.At).Format("2006-01-02 15:04:05.000") + " " + e.Kind
+	if e.Worker != "" {
+		text += " " + e.Worker
+	}
+	if e.Pid > 0 {
+		text += fmt.Sprintf("[%d]", e.Pid)
+	}
+	if e.TurnId != "" {
+		text += " turn " + e.TurnId
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return printable(text) + fieldsText(e.Fields)
+}
+
+func fieldsText(fields map[string]string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		v := fields[k]
+		if v == "" || strings.ContainsAny(v, " \t\n\"=") {
+			v = fmt.Sprintf("%q", v)
+		}
+		b.WriteString(" " + printable(k) + "=" + printable(v))
+	}
+	return b.String()
+}

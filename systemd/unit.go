@@ -1,0 +1,55 @@
+package systemd
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"strings"
+	"text/template"
+	"time"
+)
+
+//go:embed hermes-supervisor.service
+var unitText string
+
+var unitTemplate = template.Must(template.New("unit").Funcs(template.FuncMap{"word": unitWord}).Parse(unitText))
+
+// stopMargin is what the unit's TimeoutStopSec allows beyond the drain: the supervisor ends its workers within 20 s of
+// it, and systemd's SIGKILL must come after that.
+const stopMargin = 30 * time.Second
+
+// A Unit is what a service file depends on.
+type Unit struct {
+	Executable string // absolute
+	Home       string // absolute
+	User       string // of a system service; empty for a service of the user's own manager
+	Drain      time.Duration
+}
+
+// StopSeconds is TimeoutStopSec, computed from the drain so that the two cannot disagree.
+func (u Unit) StopSeconds() int {
+	return int((u.Drain + stopMargin + time.Second - 1) / time.Second)
+}
+
+// Render returns the unit file. A path that a unit cannot hold is an error.
+func (u Unit) Render() ([]byte, error) {
+	for _, s := range []string{u.Executable, u.Home, u.User} {
+		if strings.ContainsAny(s, "\n\r\x00") {
+			return nil, fmt.Errorf("unit file: %q has a line break", s)
+		}
+	}
+	var b bytes.Buffer
+	if err := unitTemplate.Execute(&b, u); err != nil {
+		return nil, fmt.Errorf("unit file: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// unitWord quotes a text as one word of a unit file: % begins a specifier, $ a variable, blanks end a word.
+func unitWord(s string) string {
+	s = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(s)
+	if strings.ContainsAny(s, " \t'\"\\;") {
+		return `"` + s + `"`
+	}
+	return s
+}
