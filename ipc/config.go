@@ -19,6 +19,10 @@ type AgentConfig struct {
 	ToolsAtOnce         int    `json:"tools_at_once"` // parallel tool calls a turn
 	Home                string `json:"home"`          // for SOUL.md and memories
 	ContextFileMaxChars int    `json:"context_file_max_chars"`
+	MemoryCharLimit     int    `json:"memory_char_limit"` // what the prompt says of MEMORY.md's size; 0: the default
+	UserCharLimit       int    `json:"user_char_limit"`   // the same of USER.md
+	// StreamIdle is how long a provider may be silent; 0: 120 s, and 30 min for one on this machine or network.
+	StreamIdle time.Duration `json:"stream_idle"`
 }
 
 // ToolsConfig configures the built-in tools worker.
