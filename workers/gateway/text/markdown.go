@@ -13,8 +13,8 @@ import (
 )
 
 // maxMarkdown is the longest text that is parsed. A reply is a few thousand bytes; something far longer is a dump,
-// which no styling makes more readable and which a parser may take long for.
-const maxMarkdown = 256 << 10
+// which no styling makes more readable and for which the parser may need seconds (its worst cases are quadratic).
+const maxMarkdown = 64 << 10
 
 // markdown reads what models write. Compared with CommonMark it has strike-through, tables and task lists, and lacks what
 // would make text vanish: HTML (its tags stay visible) and link definitions ("[note]: see below" is a sentence).
@@ -58,7 +58,7 @@ func Markdown(md string) (s Styled) {
 			s = Plain(md)
 		}
 	}()
-	source := []byte(md)
+	source := []byte(md + "\n") // the parser overlooks a fence's language of one letter at the very end
 	w := &writer{source: source}
 	w.blocks(markdown.Parse(text.NewReader(source)), true)
 	return w.finish()

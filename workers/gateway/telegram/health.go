@@ -1,0 +1,202 @@
+package telegram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
+)
+
+const (
+	// deafAfter is how long nothing may be received before the bot counts as deaf, whatever the cause. A poll that
+	// hangs ends within 75 s, so this is two of them in a row.
+	deafAfter = 150 * time.Second
+	// stuckAfter is how long messages may wait for the supervisor before it is said.
+	stuckAfter = 10 * time.Second
+	// maxNetworkWait and maxConflictWait bound the growing waits. A rival poller that ends must be noticed soon; a
+	// network that is down for hours needs no attempt a minute.
+	maxNetworkWait  = 5 * time.Minute
+	maxConflictWait = time.Minute
+)
+
+// trouble is why polls do not complete.
+type trouble int
+
+const (
+	noTrouble    trouble = iota
+	network              // no answer, or one that is not the API's
+	flooded              // asked to wait
+	conflict             // somebody else polls, or a webhook is set
+	unauthorised         // the token is refused
+)
+
+// A health follows the polls of one bot. What counts is the last poll that completed: a connection that stands, or
+// other requests that work, say nothing about receiving.
+type health struct {
+	mu       sync.Mutex
+	started  time.Time
+	last     time.Time // end of the last completed poll
+	trouble  trouble   // of the last poll, if it failed
+	since    time.Time // of the first failure of this outage
+	failures int       // in a row
+	cause    string
+	waiting  time.Time // since when messages wait for the supervisor, zero if none does
+	refusal  string    // why
+}
+
+func newHealth(now time.Time) *health { return &health{started: now} }
+
+// completed notes a poll that completed, with or without updates. Nothing else ends an outage.
+func (h *health) completed(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.trouble, h.failures, h.cause = now, noTrouble, 0, ""
+}
+
+// failed notes a poll that failed and returns how long to wait before the next one.
+func (h *health) failed(now time.Time, err error) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kind := kindOf(err)
+	if h.failures == 0 {
+		h.since = now
+	}
+	if kind != h.trouble {
+		h.failures = 0 // waits grow with one cause
+	}
+	h.trouble, h.cause = kind, err.Error()
+	h.failures++
+	return h.wait(err)
+}
+
+func (h *health) wait(err error) time.Duration {
+	switch h.trouble {
+	case conflict:
+		return grow(5*time.Second, h.failures, maxConflictWait)
+	case unauthorised:
+		return grow(30*time.Second, h.failures, maxNetworkWait)
+	case flooded:
+		d, _ := retryAfter(err)
+		return d + time.Duration(rand.Int64N(int64(time.Second)))
+	}
+	return grow(time.Second, h.failures, maxNetworkWait)
+}
+
+// grow doubles a wait with each failure, up to a limit, and shortens it by up to a fifth so that many bots behind
+// one failing network do not come back at the same moment.
+func grow(first time.Duration, failures int, limit time.Duration) time.Duration {
+	d := limit
+	if n := failures - 1; n < 20 && first<<n < limit {
+		d = first << n
+	}
+	return d - time.Duration(rand.Int64N(int64(d)/5+1))
+}
+
+func kindOf(err error) trouble {
+	var a *apiError
+	switch {
+	case !errors.As(err, &a):
+		return network
+	case a.code == http.StatusConflict:
+		return conflict
+	case isUnauthorised(err):
+		return unauthorised
+	case a.code == http.StatusTooManyRequests:
+		return flooded
+	}
+	return network
+}
+
+// waits notes that received messages could not be handed over; taken, that they could.
+func (h *health) waits(now time.Time, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waiting.IsZero() {
+		h.waiting = now
+	}
+	h.refusal = why.Error()
+}
+
+func (h *health) taken() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = time.Time{}
+}
+
+// conflictFor is how long a conflict has lasted.
+func (h *health) conflictFor(now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trouble != conflict {
+		return 0
+	}
+	return now.Sub(h.since)
+}
+
+// troubled reports whether the last poll failed, and how.
+func (h *health) troubled() trouble {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.trouble
+}
+
+// status judges how the bot is reached.
+func (h *health) status(now time.Time) gateway.Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := gateway.Status{LastReceive: h.last}
+	silent := now.Sub(h.started)
+	if !h.last.IsZero() {
+		silent = now.Sub(h.last)
+	}
+	failing := fmt.Sprintf("since %s, %d in a row: %s", clock(h.since), h.failures, h.cause)
+	switch {
+	case h.trouble == unauthorised:
+		s.State, s.Detail = gateway.StateUnauthorised, "Telegram refuses the token (check TELEGRAM_BOT_TOKEN), "+failing
+	case h.trouble == conflict:
+		s.State, s.Detail = gateway.StateConflict, "somebody else receives for this bot, "+failing
+	case !h.waiting.IsZero() && now.Sub(h.waiting) >= stuckAfter:
+		s.State, s.Detail = gateway.StateDegraded, fmt.Sprintf("received messages wait for the supervisor since %s: %s", clock(h.waiting), h.refusal)
+	case silent >= deafAfter:
+		s.State, s.Detail = gateway.StateDeaf, fmt.Sprintf("nothing was received for %s", silent.Round(time.Second))
+		if h.failures > 0 {
+			s.Detail += ", polls fail " + failing
+		}
+	case h.last.IsZero():
+		s.State, s.Detail = gateway.StateConnecting, "no poll has completed yet"
+		if h.failures > 0 {
+			s.Detail += ", polls fail " + failing
+		}
+	case h.failures > 1: // one alone is the ordinary end of an old connection
+		s.State, s.Detail = gateway.StateDegraded, "polls fail "+failing
+	default:
+		s.State = gateway.StateConnected
+	}
+	return s
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05") }
+
+// pause waits unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// untried reports whether no poll has completed yet.
+func (h *health) untried() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last.IsZero()
+}

@@ -1,0 +1,264 @@
+package telegram
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// handledKept is how many updates are remembered: a few polls' worth, as only what no later poll has confirmed is
+	// handed over again.
+	handledKept = 500
+	// handledLines is when the file of them is written anew.
+	handledLines = 5000
+	// shownKept is how long the messages of a turn are remembered that never had an answer.
+	shownKept = 48 * time.Hour
+)
+
+// A shelf keeps what should survive the death of this process: which messages stand in for an answer that is to come,
+// which updates were handled, which conversations are to begin anew. Losing it costs a stray "…" or a repeated
+// help text, never a message: those are the supervisor's. Without a folder it keeps them in memory only.
+type shelf struct {
+	dir string
+
+	mu      sync.Mutex
+	shown   map[string][]int   // by turn, if there is no folder
+	fresh   map[string]string  // by session key, if there is no folder
+	handled map[int64]struct{} //
+	order   []int64            // of handled, oldest first
+	lines   int                // in the file
+	log     *os.File           // of handled updates
+}
+
+func openShelf(dir string) (*shelf, error) {
+	s := &shelf{dir: dir, shown: map[string][]int{}, fresh: map[string]string{}, handled: map[int64]struct{}{}}
+	if dir == "" {
+		return s, nil
+	}
+	for _, sub := range []string{"shown", "fresh"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("folder of the adapter: %w", err)
+		}
+	}
+	if err := s.openLog(); err != nil {
+		return nil, fmt.Errorf("list of handled updates: %w", err)
+	}
+	return s, nil
+}
+
+func (s *shelf) logPath() string { return filepath.Join(s.dir, "handled") }
+
+// openLog reads the newest of the handled updates and goes on behind them.
+func (s *shelf) openLog() error {
+	f, err := os.OpenFile(s.logPath(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		s.lines++
+		if id, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil { // the last line may be half
+			s.remember(id)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		_ = f.Close()
+		return err
+	}
+	s.log = f
+	return nil
+}
+
+func (s *shelf) remember(id int64) {
+	if _, known := s.handled[id]; known {
+		return
+	}
+	s.handled[id] = struct{}{}
+	if s.order = append(s.order, id); len(s.order) > handledKept {
+		delete(s.handled, s.order[0])
+		s.order = s.order[1:]
+	}
+}
+
+// wasHandled reports whether an update was handled, also by an earlier process.
+func (s *shelf) wasHandled(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.handled[id]
+	return known
+}
+
+// setHandled notes updates that were handled. The numbers are not compared by size: after a quiet week Telegram
+// begins anew with any number.
+func (s *shelf) setHandled(ids ...int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var line []byte
+	for _, id := range ids {
+		s.remember(id)
+		line = append(strconv.AppendInt(line, id, 10), '\n')
+	}
+	if s.log == nil {
+		return nil
+	}
+	if s.lines += len(ids); s.lines > handledLines {
+		return s.compact()
+	}
+	_, err := s.log.Write(line)
+	return err
+}
+
+func (s *shelf) compact() error {
+	var all []byte
+	for _, id := range s.order {
+		all = append(strconv.AppendInt(all, id, 10), '\n')
+	}
+	if err := writeFile(s.logPath(), all); err != nil {
+		return err
+	}
+	_ = s.log.Close()
+	f, err := os.OpenFile(s.logPath(), os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		s.log = nil
+		return err
+	}
+	s.log, s.lines = f, len(s.order)
+	return nil
+}
+
+// setShown notes the messages that show a running turn; none forgets it.
+func (s *shelf) setShown(turn string, ids []int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		if s.shown[turn] = ids; len(ids) == 0 {
+			delete(s.shown, turn)
+		}
+		return nil
+	}
+	path := filepath.Join(s.dir, "shown", fileName(turn))
+	if len(ids) == 0 {
+		return removeFile(path)
+	}
+	raw, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	return writeFile(path, raw)
+}
+
+// shownOf returns the messages that show a turn.
+func (s *shelf) shownOf(turn string) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		return s.shown[turn]
+	}
+	var ids []int
+	raw, err := os.ReadFile(filepath.Join(s.dir, "shown", fileName(turn)))
+	if err != nil || json.Unmarshal(raw, &ids) != nil {
+		return nil
+	}
+	return ids
+}
+
+// askFresh notes that the next message of a session begins a new conversation.
+func (s *shelf) askFresh(key string) error { return s.setFresh(key, "asked") }
+
+// takeFresh reports whether a message begins a new conversation because that was asked for. The wish is tied to the
+// first message that comes, so that a repeat of that one finds it again and a later one does not.
+func (s *shelf) takeFresh(key, message string) (bool, error) {
+	s.mu.Lock()
+	wish, ok := s.fresh[key]
+	if s.dir != "" {
+		raw, err := os.ReadFile(filepath.Join(s.dir, "fresh", fileName(key)))
+		wish, ok = string(raw), err == nil
+	}
+	s.mu.Unlock()
+	switch {
+	case !ok:
+		return false, nil
+	case wish == message:
+		return true, nil
+	case wish == "asked":
+		return true, s.setFresh(key, message)
+	}
+	return false, s.setFresh(key, "") // that message was taken, or this one would not have come
+}
+
+func (s *shelf) setFresh(key, wish string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		if s.fresh[key] = wish; wish == "" {
+			delete(s.fresh, key)
+		}
+		return nil
+	}
+	path := filepath.Join(s.dir, "fresh", fileName(key))
+	if wish == "" {
+		return removeFile(path)
+	}
+	return writeFile(path, []byte(wish))
+}
+
+// sweep removes what is too old to matter.
+func (s *shelf) sweep(now time.Time) {
+	if s.dir != "" {
+		removeOld(filepath.Join(s.dir, "shown"), now.Add(-shownKept))
+	}
+}
+
+func (s *shelf) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log != nil {
+		_ = s.log.Close()
+		s.log = nil
+	}
+}
+
+// removeOld removes the files of a folder that were last written before a time. What cannot be removed stays.
+func removeOld(dir string, before time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.ModTime().Before(before) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// fileName makes a file name of an id.
+func fileName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
+}
+
+// writeFile replaces a file as a whole. It is not forced to the disk: what is here may be lost with the power.
+func writeFile(path string, raw []byte) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, raw, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
