@@ -6,37 +6,37 @@ import (
 )
 
 // outages turns samples of a status into events: one when a state begins, one when the platform is reached again.
-// A platform that is reached at the first look is an event too; one that is still connecting is not.
+// Connecting at the start is no outage.
 type outages struct {
-	last  ConnState
-	since time.Time // when the platform was last seen to be reached, or first asked
+	last ConnState
+	ok   time.Time // when the platform was last seen to be reached, or first asked
+	told bool      // an outage is on the timeline and has not ended
 }
 
 func (o *outages) see(s Status, now time.Time) (kind, message string, fields map[string]string) {
-	if o.since.IsZero() {
-		o.since = now
+	if o.ok.IsZero() {
+		o.ok = now
 	}
-	if s.State == o.last {
-		if s.State == StateConnected {
-			o.since = now
-		}
-		return "", "", nil
-	}
-	first := o.last == ""
+	before := o.last
 	o.last = s.State
 	fields = map[string]string{"state": string(s.State), "detail": s.Detail}
-	switch {
-	case s.State == StateConnected && first:
-		o.since = now
-		return "adapter_connected", "connected", fields
-	case s.State == StateConnected:
-		down := now.Sub(o.since).Round(time.Second)
-		o.since = now
+	if s.State == StateConnected {
+		down := now.Sub(o.ok).Round(time.Second)
+		o.ok = now
+		switch {
+		case before == StateConnected:
+			return "", "", nil
+		case !o.told:
+			return "adapter_connected", "connected", fields
+		}
+		o.told = false
 		fields["down_seconds"] = fmt.Sprint(int(down.Seconds()))
 		return "adapter_connected", "connected again after " + down.String(), fields
-	case s.State == StateConnecting && first:
+	}
+	if s.State == before || s.State == StateConnecting && before == "" {
 		return "", "", nil
 	}
+	o.told = true
 	detail := s.Detail
 	if detail == "" {
 		detail = "no cause given"
