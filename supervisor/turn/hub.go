@@ -198,16 +198,13 @@ func (h *Hub) Busy(worker string) int {
 func (h *Hub) Attach(id ipc.Identity, conn grpc.ClientConnInterface) (detach func()) {
 	switch id.Role {
 	case ipc.RoleAgent:
-		detach = h.attachAgent(id, conn)
+		return sync.OnceFunc(h.attachAgent(id, conn))
 	case ipc.RoleTools, ipc.RolePlugin:
-		detach = h.tools.attach(id, conn)
+		return sync.OnceFunc(h.tools.attach(id, conn))
 	case ipc.RoleGateway:
-		detach = h.attachGateway(id, conn)
-	default:
-		return func() {}
+		return sync.OnceFunc(h.attachGateway(id, conn))
 	}
-	var once sync.Once
-	return func() { once.Do(detach) }
+	return func() {}
 }
 
 // Register adds the hub's services to the server of one worker. The server must put the worker's identity into the
