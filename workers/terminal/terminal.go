@@ -1,0 +1,203 @@
+package terminal
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+)
+
+// leaveWithin is the time within which a second Ctrl-C leaves.
+const leaveWithin = 2 * time.Second
+
+// errLeft says that the person left.
+var errLeft = errors.New("left")
+
+// A conversation is what all ways of asking share.
+type conversation struct {
+	client  *Client
+	screen  *screen
+	keys    *keys        // nil if nobody can answer a question
+	warn    func(string) // says what must not be missed where nobody looks at the screen
+	signals <-chan os.Signal
+	now     func() time.Time
+
+	chatID    string
+	user      string
+	sessionID string
+	fresh     bool // the next message begins a session
+}
+
+// ask sends one message and shows its turn. Ctrl-C interrupts it; a second one within leaveWithin returns errLeft.
+func (c *conversation) ask(ctx context.Context, text string) (*turnv1.Final, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.screen.begin()
+	t := &turn{conversation: c, ctx: ctx, approver: newApprover(c.client, c.screen, c.keys, c.warn)}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	left := false
+	watching.Go(func() {
+		if left = t.watchSignals(ctx); left {
+			cancel()
+		}
+	})
+	final, err := c.client.Ask(ctx, Message{
+		ID: rand.Text(), ChatID: c.chatID, Text: text, SessionID: c.sessionID, NewSession: c.fresh, User: c.user,
+	}, t)
+	cancel()
+	watching.Wait()
+	t.approver.end()
+	if left {
+		return nil, errLeft
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.fresh = false
+	c.screen.final(final)
+	return final, nil
+}
+
+// A turn is one message on its way.
+type turn struct {
+	*conversation
+	ctx      context.Context
+	approver *approver
+
+	mu sync.Mutex
+	id string
+}
+
+// Accepted is called at each connect.
+func (t *turn) Accepted(turnID, _ string) {
+	t.mu.Lock()
+	t.id = turnID
+	t.mu.Unlock()
+	t.screen.rejoin()
+}
+
+// Show is called with each event.
+func (t *turn) Show(ev *turnv1.TurnEvent) {
+	if r := ev.GetApproval(); r != nil {
+		t.approver.ask(t.ctx, r)
+		return
+	}
+	if d := ev.GetDecision(); d != nil {
+		t.approver.decided(d.ApprovalId)
+	}
+	t.screen.show(ev)
+}
+
+// watchSignals interrupts the turn at the first Ctrl-C and returns true at a second one, or at once when the process is
+// to end.
+func (t *turn) watchSignals(ctx context.Context) bool {
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case s := <-t.signals:
+			if s != os.Interrupt || !last.IsZero() && t.now().Sub(last) < leaveWithin {
+				return true
+			}
+			last = t.now()
+			t.interrupt(ctx)
+		}
+	}
+}
+
+func (t *turn) interrupt(ctx context.Context) {
+	t.mu.Lock()
+	id := t.id
+	t.mu.Unlock()
+	if id == "" {
+		t.screen.tell("(not sent yet; Ctrl-C again leaves)")
+		return
+	}
+	t.screen.tell("(interrupting; Ctrl-C again leaves and lets it go on)")
+	if err := t.client.Interrupt(ctx, id); err != nil && ctx.Err() == nil {
+		t.screen.tell(fmt.Sprintf("(could not interrupt: %v)", err))
+	}
+}
+
+// catchSignals makes Ctrl-C and the signals that end a process arrive on a channel. The returned function ends that.
+func catchSignals() (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 4)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
+}
+
+// Lines is the chat where input is no terminal: each line is a message, answered before the next one is read. While a
+// tool waits for a yes, the next line is the answer.
+func (c *conversation) lines(ctx context.Context) error {
+	for {
+		text, err := c.keys.line(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		if done := c.command(text); done != handled {
+			if done == quit {
+				return nil
+			}
+			if _, err := c.ask(ctx, text); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// What became of a line that may be a command.
+type verdict int
+
+const (
+	message verdict = iota // it is none
+	handled
+	quit
+)
+
+const help = `/new      begin a new session with the next message
+/session  show which session is asked
+/quit     leave (so do Ctrl-D, and Ctrl-C twice)
+/help     this
+
+A line that ends with \ goes on in the next one; a pasted text is one message. Ctrl-C stops an answer.`
+
+// command obeys a line that begins with a slash. An unknown one is said to be none, so that a path can be sent.
+func (c *conversation) command(line string) verdict {
+	switch strings.TrimSpace(line) {
+	case "/quit", "/exit", "/q":
+		return quit
+	case "/new":
+		c.fresh, c.sessionID = true, ""
+		c.screen.tell("(the next message begins a new session)")
+		return handled
+	case "/session":
+		session := c.sessionID
+		if session == "" {
+			session = "the current one of this chat"
+		}
+		c.screen.tell("(session: " + session + ")")
+		return handled
+	case "/help", "/?":
+		c.screen.tell(help)
+		return handled
+	}
+	return message
+}
