@@ -196,15 +196,18 @@ func (h *Hub) Busy(worker string) int {
 // Attach takes a worker into service by its role. detach ends that: nothing new is given to it, and what it runs goes
 // on until its connection ends.
 func (h *Hub) Attach(id ipc.Identity, conn grpc.ClientConnInterface) (detach func()) {
+	var leave func()
 	switch id.Role {
 	case ipc.RoleAgent:
-		return sync.OnceFunc(h.attachAgent(id, conn))
+		leave = h.attachAgent(id, conn)
 	case ipc.RoleTools, ipc.RolePlugin:
-		return sync.OnceFunc(h.tools.attach(id, conn))
+		leave = h.tools.attach(id, conn)
 	case ipc.RoleGateway:
-		return sync.OnceFunc(h.attachGateway(id, conn))
+		leave = h.attachGateway(id, conn)
+	default:
+		return func() {}
 	}
-	return func() {}
+	return sync.OnceFunc(leave)
 }
 
 // Register adds the hub's services to the server of one worker. The server must put the worker's identity into the
