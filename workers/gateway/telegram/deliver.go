@@ -41,7 +41,8 @@ func (a *Adapter) Deliver(ctx context.Context, d gateway.Delivery) gateway.Deliv
 	}
 	if d.TurnID != "" {
 		a.typing.off(d.TurnID)
-		a.turns.end(d.TurnID)
+		a.turns.add(openTurn{id: d.TurnID, chat: d.To.ChatID, thread: d.To.ThreadID})
+		a.turns.answer(d.TurnID)
 	}
 	e := &delivery{Delivery: d, a: a, target: a.replying(t), parts: render(d.Text)}
 	if strings.TrimSpace(d.Text) == "" && len(d.Files) > 0 {
@@ -60,9 +61,10 @@ func (a *Adapter) forget(e *delivery) {
 	a.edited.drop(e.ID)
 	if e.TurnID != "" {
 		a.live.end(e.TurnID)
+		a.turns.end(e.TurnID)
 	}
 	for _, key := range []string{e.shownKey(), e.fileKey()} {
-		if err := a.shelf.setShown(key, nil); err != nil {
+		if err := a.shelf.setShown(shown{Key: key}); err != nil {
 			a.log.Warn("the messages of a delivery are still noted", "delivery", e.ID, "error", err)
 		}
 	}
@@ -115,6 +117,11 @@ func (e *delivery) place(ctx context.Context) gateway.Delivered {
 			return e.failed(err)
 		}
 	}
+	if len(e.known) < len(e.parts) {
+		if err := e.overtake(ctx); err != nil {
+			return e.failed(err)
+		}
+	}
 	for len(e.known) < len(e.parts) {
 		id, err := e.placeholder(ctx, len(e.known))
 		if err != nil {
@@ -130,10 +137,30 @@ func (e *delivery) place(ctx context.Context) gateway.Delivered {
 	return e.again()
 }
 
+// overtake takes away what stands in the chat for later answers of the same conversation: this one is to come before
+// them, and a message cannot be put in between. What they show is placed anew, behind it.
+func (e *delivery) overtake(ctx context.Context) error {
+	for _, later := range e.a.shelf.shownIn(e.target.chat, e.target.thread) {
+		if e.TurnID == "" || later.Key == e.TurnID || !e.a.turns.conversation(e.TurnID, later.Key) {
+			continue
+		}
+		for _, id := range later.IDs {
+			if err := e.a.sender.remove(ctx, e.target, id); err != nil {
+				return err
+			}
+		}
+		if err := e.a.shelf.setShown(shown{Key: later.Key}); err != nil {
+			return fmt.Errorf("forget the messages of a later answer: %w", err)
+		}
+		e.a.live.unplace(later.Key)
+	}
+	return nil
+}
+
 // note keeps the messages for the case that this process dies before it can report them.
 func (e *delivery) note(ids []int) error {
 	e.known = ids
-	if err := e.a.shelf.setShown(e.shownKey(), ids); err != nil {
+	if err := e.a.shelf.setShown(shown{Key: e.shownKey(), Chat: e.target.chat, Thread: e.target.thread, IDs: ids}); err != nil {
 		return fmt.Errorf("note the messages of the answer: %w", err)
 	}
 	return nil
@@ -180,14 +207,14 @@ func (e *delivery) sendFiles(ctx context.Context) gateway.Delivered {
 	// The mark is the number of the file, from 1. One of an earlier file was left by a crash after that was reported.
 	noted := e.a.shelf.shownOf(e.fileKey())
 	repeated := len(noted) == 1 && noted[0] == next+1
-	if err := e.a.shelf.setShown(e.fileKey(), []int{next + 1}); err != nil {
+	if err := e.a.shelf.setShown(shown{Key: e.fileKey(), IDs: []int{next + 1}}); err != nil {
 		return e.failed(fmt.Errorf("note that a file is being sent: %w", err))
 	}
 	id, err := e.a.sender.sendFile(ctx, e.target, e.Files[next], repeated)
 	if err != nil && mayHaveHappened(err) {
 		return gateway.Unknown(fmt.Sprintf("%s: %v", e.Files[next].Name, err), e.ids()...)
 	}
-	if clean := e.a.shelf.setShown(e.fileKey(), nil); clean != nil {
+	if clean := e.a.shelf.setShown(shown{Key: e.fileKey()}); clean != nil {
 		e.a.log.Warn("a file is still noted as being sent", "error", clean)
 	}
 	if err != nil {

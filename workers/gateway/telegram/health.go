@@ -18,10 +18,10 @@ const (
 	deafAfter = 150 * time.Second
 	// stuckAfter is how long messages may wait for the supervisor before it is said.
 	stuckAfter = 10 * time.Second
-	// maxNetworkWait and maxConflictWait bound the growing waits. A rival poller that ends must be noticed soon; a
-	// network that is down for hours needs no attempt a minute.
-	maxNetworkWait  = 5 * time.Minute
-	maxConflictWait = time.Minute
+	// The waits grow to different ends. A rival poller that ends must be noticed soon; a token that was refused needs a
+	// person; how long a network is waited for is a setting.
+	firstConflictWait, maxConflictWait = 5 * time.Second, time.Minute
+	firstRefusedWait, maxRefusedWait   = 30 * time.Second, 5 * time.Minute
 )
 
 // trouble is why polls do not complete.
@@ -38,6 +38,8 @@ const (
 // A health follows the polls of one bot. What counts is the last poll that completed: a connection that stands, or
 // other requests that work, say nothing about receiving.
 type health struct {
+	first, longest time.Duration // waits for the network
+
 	mu       sync.Mutex
 	started  time.Time
 	last     time.Time // end of the last completed poll
@@ -49,7 +51,9 @@ type health struct {
 	refusal  string    // why
 }
 
-func newHealth(now time.Time) *health { return &health{started: now} }
+func newHealth(now time.Time, first, longest time.Duration) *health {
+	return &health{started: now, first: first, longest: longest}
+}
 
 // completed notes a poll that completed, with or without updates. Nothing else ends an outage.
 func (h *health) completed(now time.Time) {
@@ -77,14 +81,14 @@ func (h *health) failed(now time.Time, err error) time.Duration {
 func (h *health) wait(err error) time.Duration {
 	switch h.trouble {
 	case conflict:
-		return grow(5*time.Second, h.failures, maxConflictWait)
+		return grow(firstConflictWait, h.failures, maxConflictWait)
 	case unauthorised:
-		return grow(30*time.Second, h.failures, maxNetworkWait)
+		return grow(firstRefusedWait, h.failures, maxRefusedWait)
 	case flooded:
 		d, _ := retryAfter(err)
 		return d + time.Duration(rand.Int64N(int64(time.Second)))
 	}
-	return grow(time.Second, h.failures, maxNetworkWait)
+	return grow(h.first, h.failures, h.longest)
 }
 
 // grow doubles a wait with each failure, up to a limit, and shortens it by up to a fifth so that many bots behind

@@ -83,6 +83,15 @@ func (l *live) known(turn string) bool {
 	return ok
 }
 
+// unplace forgets the messages of a turn, which were taken away.
+func (l *live) unplace(turn string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.turns[turn]; ok {
+		s.ids, s.texts = nil, nil
+	}
+}
+
 // end forgets a turn.
 func (l *live) end(turn string) {
 	l.mu.Lock()
@@ -216,6 +225,9 @@ func (a *Adapter) refresh(ctx context.Context, turn string, s *screen) (asked bo
 	}
 	for i, part := range parts {
 		if i == len(s.ids) {
+			if i == 0 && a.turns.behind(turn) {
+				return false // the answer before it takes its place in the chat first
+			}
 			asked = true
 			if !a.place(ctx, turn, s) {
 				return true
@@ -251,7 +263,7 @@ func (a *Adapter) place(ctx context.Context, turn string, s *screen) bool {
 		return false
 	}
 	s.ids, s.texts = append(s.ids, id), append(s.texts, placeholder)
-	if err := a.shelf.setShown(turn, s.ids); err != nil {
+	if err := a.shelf.setShown(shown{Key: turn, Chat: t.chat, Thread: t.thread, IDs: s.ids}); err != nil {
 		a.log.Warn("the message of a running turn was not noted", "turn", turn, "error", err)
 	}
 	return true

@@ -71,6 +71,9 @@ func (in *incoming) text(me account) string {
 		add(described(m))
 	}
 	s := strings.Join(lines, "\n")
+	if s == "" && len(in.all) == 1 && len(attachments(in.first)) == 0 {
+		s = "(The user wrote nothing but your name.)"
+	}
 	if in.place.shared && s != "" {
 		s = "[" + oneLine(in.userName) + "] " + s
 	}

@@ -36,14 +36,12 @@ type job struct {
 	press   *models.CallbackQuery
 }
 
-// jobs puts updates in order by chat. Updates that were handled before, and those that ask for nothing, are left out.
+// jobs puts updates in order by chat. Those that ask for nothing are left out.
 func (a *Adapter) jobs(updates []*models.Update) (byChat map[int64][]*job) {
 	byChat = map[int64][]*job{}
 	for _, u := range updates {
 		j := &job{updates: []int64{u.ID}}
 		switch {
-		case a.shelf.wasHandled(u.ID):
-			continue
 		case u.Message != nil:
 			j.msgs, j.chat, j.album = []*models.Message{u.Message}, u.Message.Chat.ID, u.Message.MediaGroupID
 		case u.EditedMessage != nil:
@@ -178,8 +176,8 @@ func (a *Adapter) do(ctx context.Context, j *job, old *tooOld) error {
 	in := newIncoming(j.msgs, j.edited, a.groups, me)
 	a.sender.seen(in.target)
 	if c, ok := commandOf(m); ok && (c.bot == "" || c.meantFor(me)) {
-		if j.edited {
-			return nil // it was done when it was sent
+		if j.edited || a.shelf.wasHandled(j.updates[0]) {
+			return nil // it was done when it was sent; messages are the supervisor's to know again
 		}
 		return a.command(ctx, in, c)
 	}

@@ -36,6 +36,8 @@ type settings struct {
 
 	MessagesPerSecond float64          `json:"messages_per_second"` // over all chats; default 30, as Telegram allows
 	PollTimeout       gateway.Duration `json:"poll_timeout"`        // of one long poll; default 50s
+	RetryFirst        gateway.Duration `json:"retry_first"`         // after the first failed poll; default 1s, doubled with each
+	RetryLongest      gateway.Duration `json:"retry_longest"`       // default 5m
 	Proxy             string           `json:"proxy"`               // http, https, socks5 or socks5h URL; default from the environment
 	LockDir           string           `json:"lock_dir"`            // of the lock on the token; default shared by all homes of the user
 	KeepFiles         gateway.Duration `json:"keep_files"`          // files from chats are removed after; default 168h, 0: never
@@ -45,6 +47,7 @@ func defaults() settings {
 	return settings{
 		BaseURL: "https://api.telegram.org", Strangers: "tell", Reply: "first", RequireMention: true, GroupsPerUser: true,
 		Streaming: true, EditInterval: gateway.Duration(800 * time.Millisecond), Menu: true,
+		RetryFirst: gateway.Duration(time.Second), RetryLongest: gateway.Duration(5 * time.Minute),
 		MessagesPerSecond: 30, PollTimeout: gateway.Duration(50 * time.Second), KeepFiles: gateway.Duration(7 * 24 * time.Hour),
 	}
 }
@@ -66,6 +69,9 @@ func readSettings(s gateway.Settings) (settings, error) {
 	}
 	if d := time.Duration(c.PollTimeout); d < time.Second || d > maxPoll {
 		return c, fmt.Errorf("settings: poll_timeout: %s is not between 1s and %s", d, maxPoll)
+	}
+	if first, longest := time.Duration(c.RetryFirst), time.Duration(c.RetryLongest); first <= 0 || longest < first {
+		return c, fmt.Errorf("settings: retry_first: %s is not between 0s and retry_longest (%s)", first, longest)
 	}
 	if c.MessagesPerSecond <= 0 {
 		return c, fmt.Errorf("settings: messages_per_second: %v is not more than 0", c.MessagesPerSecond)

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ type shelf struct {
 	dir string
 
 	mu      sync.Mutex
-	shown   map[string][]int   // by turn, if there is no folder
+	shown   map[string]shown   // by key
 	fresh   map[string]string  // by session key, if there is no folder
 	handled map[int64]struct{} //
 	order   []int64            // of handled, oldest first
@@ -40,8 +41,16 @@ type shelf struct {
 	log     *os.File           // of handled updates
 }
 
+// shown are the messages that stand in for an answer.
+type shown struct {
+	Key    string `json:"key"` // of the turn or delivery
+	Chat   int64  `json:"chat"`
+	Thread int    `json:"thread"`
+	IDs    []int  `json:"ids"`
+}
+
 func openShelf(dir string) (*shelf, error) {
-	s := &shelf{dir: dir, shown: map[string][]int{}, fresh: map[string]string{}, handled: map[int64]struct{}{}}
+	s := &shelf{dir: dir, shown: map[string]shown{}, fresh: map[string]string{}, handled: map[int64]struct{}{}}
 	if dir == "" {
 		return s, nil
 	}
@@ -49,6 +58,9 @@ func openShelf(dir string) (*shelf, error) {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("folder of the adapter: %w", err)
 		}
+	}
+	if err := s.readShown(); err != nil {
+		return nil, fmt.Errorf("folder of the adapter: %w", err)
 	}
 	if err := s.openLog(); err != nil {
 		return nil, fmt.Errorf("list of handled updates: %w", err)
@@ -136,40 +148,68 @@ func (s *shelf) compact() error {
 	return nil
 }
 
-// setShown notes the messages that show a running turn; none forgets it.
-func (s *shelf) setShown(turn string, ids []int) error {
+// readShown reads what earlier processes noted.
+func (s *shelf) readShown() error {
+	dir := filepath.Join(s.dir, "shown")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		var v shown
+		raw, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err == nil && json.Unmarshal(raw, &v) == nil && v.Key != "" {
+			s.shown[v.Key] = v
+		}
+	}
+	return nil
+}
+
+// setShown notes the messages that stand in for an answer; none forgets it.
+func (s *shelf) setShown(v shown) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dir == "" {
-		if s.shown[turn] = ids; len(ids) == 0 {
-			delete(s.shown, turn)
+	if len(v.IDs) == 0 {
+		if _, known := s.shown[v.Key]; !known {
+			return nil
 		}
+		delete(s.shown, v.Key)
+	} else {
+		v.IDs = slices.Clone(v.IDs)
+		s.shown[v.Key] = v
+	}
+	if s.dir == "" {
 		return nil
 	}
-	path := filepath.Join(s.dir, "shown", fileName(turn))
-	if len(ids) == 0 {
+	path := filepath.Join(s.dir, "shown", fileName(v.Key))
+	if len(v.IDs) == 0 {
 		return removeFile(path)
 	}
-	raw, err := json.Marshal(ids)
+	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	return writeFile(path, raw)
 }
 
-// shownOf returns the messages that show a turn.
-func (s *shelf) shownOf(turn string) []int {
+// shownOf returns the messages that stand in for an answer.
+func (s *shelf) shownOf(key string) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dir == "" {
-		return s.shown[turn]
+	return slices.Clone(s.shown[key].IDs)
+}
+
+// shownIn returns what is shown in a place.
+func (s *shelf) shownIn(chat int64, thread int) []shown {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []shown
+	for _, v := range s.shown {
+		if v.Chat == chat && v.Thread == thread {
+			out = append(out, v)
+		}
 	}
-	var ids []int
-	raw, err := os.ReadFile(filepath.Join(s.dir, "shown", fileName(turn)))
-	if err != nil || json.Unmarshal(raw, &ids) != nil {
-		return nil
-	}
-	return ids
+	return out
 }
 
 // askFresh notes that the next message of a session begins a new conversation.
@@ -215,7 +255,7 @@ func (s *shelf) setFresh(key, wish string) error {
 // sweep removes what is too old to matter.
 func (s *shelf) sweep(now time.Time) {
 	if s.dir != "" {
-		removeOld(filepath.Join(s.dir, "shown"), now.Add(-shownKept))
+		removeOld(filepath.Join(s.dir, "shown"), now.Add(-shownKept)) // the next process forgets them
 	}
 }
 

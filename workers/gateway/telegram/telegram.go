@@ -124,7 +124,8 @@ func open(ctx context.Context, s gateway.Setup, p parts) (*Adapter, error) {
 	a := &Adapter{
 		set: set, log: s.Log, host: p.host, filesDir: s.FilesDir, started: time.Now(),
 		client: newClient(set.BaseURL, p.token, proxy, p.dial), poller: newClient(set.BaseURL, p.token, proxy, p.dial),
-		limits: newLimits(set.MessagesPerSecond), health: newHealth(time.Now()), lock: lock, shelf: shelf,
+		limits: newLimits(set.MessagesPerSecond), lock: lock, shelf: shelf,
+		health: newHealth(time.Now(), time.Duration(set.RetryFirst), time.Duration(set.RetryLongest)),
 		people: newPeople(append(p.users, set.AllowedUsers...), set.AllowedChats), groups: newGroups(set),
 		turns: &turns{}, drain: make(chan struct{}), drained: make(chan struct{}), strangers: newStrangers(),
 		edited: &progress{done: map[int64]int{}},

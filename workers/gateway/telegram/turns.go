@@ -2,6 +2,7 @@ package telegram
 
 import (
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -20,6 +21,18 @@ type openTurn struct {
 	id           string
 	chat, thread string
 	key          string // of the session, empty if only the chat is known
+	answered     bool   // its answer is on its way
+}
+
+// same reports whether two turns are of one conversation, as far as that is known: in a group each person may have one.
+func (o openTurn) same(p openTurn) bool {
+	if o.chat != p.chat || o.thread != p.thread {
+		return false
+	}
+	if o.key == "" || p.key == "" {
+		return o.thread != "" || !strings.HasPrefix(o.chat, "-")
+	}
+	return o.key == p.key
 }
 
 // A question is an approval that waits for an answer.
@@ -49,12 +62,48 @@ func (t *turns) add(o openTurn) {
 	}
 }
 
-// end forgets a turn, and what it asked.
+// end forgets a turn that was delivered.
 func (t *turns) end(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.open = slices.DeleteFunc(t.open, func(o openTurn) bool { return o.id == id })
+}
+
+// answer notes that a turn has ended and its answer is being delivered.
+func (t *turns) answer(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.open {
+		if t.open[i].id == id {
+			t.open[i].answered = true
+		}
+	}
 	t.asked = slices.DeleteFunc(t.asked, func(q question) bool { return q.turn == id })
+}
+
+// behind reports whether an earlier turn of the same conversation has not been delivered.
+func (t *turns) behind(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.open, func(o openTurn) bool { return o.id == id })
+	return i > 0 && slices.ContainsFunc(t.open[:i], t.open[i].same)
+}
+
+// conversation reports whether a turn in the same place as another is of the same conversation. One that this process has
+// not heard of is, as far as can be known.
+func (t *turns) conversation(id, other string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.open, func(o openTurn) bool { return o.id == id })
+	j := slices.IndexFunc(t.open, func(o openTurn) bool { return o.id == other })
+	if i < 0 {
+		return false
+	}
+	unheard := openTurn{chat: t.open[i].chat, thread: t.open[i].thread}
+	if j >= 0 {
+		unheard = t.open[j]
+	}
+	return t.open[i].same(unheard)
 }
 
 // of returns the turns of a conversation.
@@ -63,7 +112,7 @@ func (t *turns) of(p place) []string {
 	defer t.mu.Unlock()
 	var out []string
 	for _, o := range t.open {
-		if o.chat == p.chat && o.thread == p.thread && (o.key == p.key || o.key == "") {
+		if !o.answered && o.same(openTurn{chat: p.chat, thread: p.thread, key: p.key}) {
 			out = append(out, o.id)
 		}
 	}

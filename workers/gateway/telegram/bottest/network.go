@@ -31,6 +31,7 @@ func (s *Server) Pipe() func(ctx context.Context, network, addr string) (net.Con
 }
 
 func (s *Server) serve(l net.Listener) {
+	l = &droppingListener{Listener: l, s: s}
 	srv := &http.Server{Handler: s, ConnState: s.connState, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	go func() {
@@ -62,6 +63,48 @@ func (s *Server) Connections() (open, made int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open), s.accepted
+}
+
+// Drop closes the next n connections as soon as they are made, and returns when that is done or ctx ends.
+func (s *Server) Drop(ctx context.Context, n int) error {
+	s.mu.Lock()
+	s.drop, s.dropped = n, make(chan struct{})
+	done := s.dropped
+	s.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// dropNext reports whether the connection that was just made is to be closed.
+func (s *Server) dropNext() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drop == 0 {
+		return false
+	}
+	if s.drop--; s.drop == 0 {
+		close(s.dropped)
+	}
+	return true
+}
+
+type droppingListener struct {
+	net.Listener
+	s *Server
+}
+
+func (l *droppingListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || !l.s.dropNext() {
+			return c, err
+		}
+		_ = c.Close()
+	}
 }
 
 // Cut closes every open connection, as a router that restarts does.

@@ -86,6 +86,14 @@ func (s *Server) sized(id string, fields map[string]any) map[string]any {
 	return fields
 }
 
+// Repeat hands a message of a person over once more, as one that was never confirmed.
+func (s *Server) Repeat(chat int64, id int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.chats[chat]
+	s.queue("message", s.json(c, c.messages[id]))
+}
+
 // Edit makes a person change an earlier message.
 func (s *Server) Edit(chat int64, id int, text string) {
 	s.mu.Lock()

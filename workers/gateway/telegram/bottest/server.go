@@ -47,6 +47,9 @@ type Server struct {
 	limiter  *limiter
 	open     map[net.Conn]struct{} // connections, see Listen
 	accepted int
+	drop     int           // connections to close at once
+	dropped  chan struct{} // closed when drop has come to 0
+	skew     time.Duration // of the server's clock
 	shutdown []func()
 }
 
