@@ -137,7 +137,7 @@ func below(root, p string) (rest string, ok bool) {
 
 func (f *Files) reading(p string) Ruling {
 	switch {
-	case f.database(p):
+	case f.Database(p):
 		return Ruling{Refuse, "is a database of the supervisor, which alone may open it"}
 	case RawDisk(p), p == "/dev/mem", p == "/dev/kmem", p == "/proc/kcore":
 		return Ruling{Ask, "reads a raw device"}
@@ -152,7 +152,7 @@ func (f *Files) reading(p string) Ruling {
 
 func (f *Files) writing(p string) Ruling {
 	switch {
-	case f.database(p):
+	case f.Database(p):
 		return Ruling{Refuse, "is a database of the supervisor, which alone may open it"}
 	case RawDisk(p), p == "/dev/mem", p == "/dev/kmem", p == "/dev/port":
 		return Ruling{Refuse, "writes to a raw device"}
@@ -171,8 +171,9 @@ func (f *Files) writing(p string) Ruling {
 // databaseSuffixes are those of SQLite's files, the write-ahead log and its index among them.
 var databaseSuffixes = []string{".db", ".db-wal", ".db-shm", ".db-journal"}
 
-// database says whether p names one of the agent's databases. Backups and snapshots carry other suffixes.
-func (f *Files) database(p string) bool {
+// Database says whether an absolute path names one of the agent's databases. Backups and snapshots carry other
+// suffixes.
+func (f *Files) Database(p string) bool {
 	if _, ok := below(f.Home, p); !ok {
 		return false
 	}
@@ -189,7 +190,7 @@ func (f *Files) byInode(name string) Ruling {
 	for _, pattern := range []string{"*.db*", "kanban/boards/*/*.db*"} {
 		found, _ := filepath.Glob(filepath.Join(f.Home, pattern))
 		for _, p := range found {
-			if other, err := os.Stat(p); err == nil && f.database(p) && os.SameFile(info, other) {
+			if other, err := os.Stat(p); err == nil && f.Database(p) && os.SameFile(info, other) {
 				return Ruling{Refuse, "is another name of a database of the supervisor, which alone may open it"}
 			}
 		}
