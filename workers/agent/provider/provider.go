@@ -80,6 +80,6 @@ const (
 	FinishContentFilter = "content_filter"
 )
 
-// MaxReply bounds text, reasoning and arguments of one reply together. A reply is stored in one message of the
-// protocol to the supervisor, which is bounded too (ipc.MaxMessageBytes).
-const MaxReply = 4 << 20
+// MaxReply bounds text, reasoning and arguments of one reply together. The longest replies of models are under 512 KiB;
+// the supervisor takes 1 MiB in one step, and what a failed turn says has to fit beside the text so far.
+const MaxReply = 768 << 10

@@ -19,6 +19,8 @@ import (
 const (
 	// maxBody bounds what one call may send us, thrown away or not.
 	maxBody = 64 << 20
+	// maxWhole bounds an answer that is no stream, with all its escapes.
+	maxWhole = 8 << 20
 	// maxErrorBody is enough for any error object; a proxy's error page may be longer.
 	maxErrorBody = 64 << 10
 	// maxLastLine is what is kept of the line last read, to say what was wrong with it.
@@ -139,7 +141,7 @@ type limited struct {
 
 // asStream turns the answer of a server that cannot stream into a stream of one event. An error object is one, too.
 func asStream(c *call, resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(&listening{c: c, src: resp.Body}, provider.MaxReply+1))
+	body, err := io.ReadAll(io.LimitReader(&listening{c: c, src: resp.Body}, maxWhole))
 	_ = resp.Body.Close()
 	if err != nil {
 		return err

@@ -260,10 +260,10 @@ func TestFailuresHaveAClass(t *testing.T) {
 		{"an error with status 200", raw("application/json", `{"error":{"message":"model 'x' not found"}}`), provider.Error{Class: provider.Server, Message: "not found"}, ""},
 		{"an error object without a message", sse(`{"error":{"code":"x"}}`), provider.Error{Class: provider.Server, Message: `{"code":"x"}`}, ""},
 		{"an endless answer", func(w http.ResponseWriter, _ *http.Request) {
-			for range 6 {
-				_, _ = io.WriteString(w, "data: "+text(strings.Repeat("x", 1<<20))+"\n\n")
+			for range 20 {
+				_, _ = io.WriteString(w, "data: "+text(strings.Repeat("x", 100<<10))+"\n\n")
 			}
-		}, provider.Error{Class: provider.TooLarge, Message: "4 MiB"}, strings.Repeat("x", 5<<20)},
+		}, provider.Error{Class: provider.TooLarge, Message: "768 KiB"}, strings.Repeat("x", 800<<10)},
 		{"an endless line", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "data: ")
 			for r.Context().Err() == nil {

@@ -169,7 +169,7 @@ func (a *accumulator) delta(d *delta) error {
 		a.calls.add(part)
 	}
 	if a.text.Len()+a.reason.Len()+a.calls.size > provider.MaxReply {
-		return &provider.Error{Class: provider.TooLarge, Message: "the answer is larger than 4 MiB"}
+		return &provider.Error{Class: provider.TooLarge, Message: "the answer is larger than 768 KiB"}
 	}
 	return nil
 }
