@@ -119,6 +119,13 @@ func (a *agentRun) finish(seq uint32, text string) error {
 	return err
 }
 
+func (a *agentRun) finishWith(reply *turnv1.Message) error {
+	_, err := a.turns().Finish(a.ctx, &hostv1.FinishRequest{
+		TurnId: a.req.TurnId, Fence: a.req.Fence, Outcome: turnv1.Outcome_OUTCOME_COMPLETED, Reply: reply,
+	})
+	return err
+}
+
 // call makes a tool call and returns its result.
 func (a *agentRun) call(id, tool, arguments string, seq uint32) (*toolv1.Result, error) {
 	s, err := a.tools().Call(a.ctx, &hostv1.CallRequest{

@@ -106,7 +106,7 @@ func (s *toolServer) Invoke(req *toolv1.InvokeRequest, stream grpc.ServerStreami
 	}
 	s.proc.rig.world.count(req.Tool, req.Origin.TurnId, req.CallId)
 	res, err := t.invoke(stream.Context(), &invocation{process: s.proc, req: req, stream: stream})
-	if err != nil {
+	if err != nil || res == nil {
 		return err
 	}
 	return stream.Send(&toolv1.InvokeEvent{Event: &toolv1.InvokeEvent_Result{Result: res}})
