@@ -24,24 +24,20 @@ type fleet struct {
 	running sync.WaitGroup
 }
 
-// newFleet makes the workers that the configuration asks for. Nothing runs yet.
-func (s *supervisor) newFleet(orphans *worker.Orphans) (*fleet, error) {
-	list, err := specs(s.o.Config)
-	if err != nil {
-		return nil, err
-	}
+// newFleet makes the workers of a list of specs. Nothing runs yet.
+func (s *supervisor) newFleet(list []worker.Spec) *fleet {
 	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record}
 	hooks := worker.Hooks{
 		Register: func(g *grpc.Server) { s.hub.Register(g); host.register(g) },
 		Up:       s.hub.Attach,
 		Event:    s.journal.Record,
 	}
-	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: orphans, RunDir: s.o.RunDir, Version: s.o.Version}
+	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, RunDir: s.o.RunDir, Version: s.o.Version}
 	f := &fleet{proc: s.sampler.Proc()}
 	for _, spec := range list {
 		f.workers = append(f.workers, worker.New(spec, hooks, env))
 	}
-	return f, nil
+	return f
 }
 
 // start runs every worker until ctx ends.

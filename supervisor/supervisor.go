@@ -103,6 +103,10 @@ func (s *supervisor) close() {
 // open makes everything but the workers. What it made is undone by close, whether or not it succeeds.
 func (s *supervisor) open(ctx context.Context) error {
 	c := s.o.Config
+	list, err := specs(c) // first: an incomplete installation leaves no trace in the home
+	if err != nil {
+		return err
+	}
 	lock, err := store.LockHome(c.Home)
 	if err != nil {
 		return err
@@ -129,9 +133,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	})
 	s.onClose(s.hub.Close)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
-	if s.fleet, err = s.newFleet(s.orphans); err != nil {
-		return err
-	}
+	s.fleet = s.newFleet(list)
 	if n, err := s.orphans.EndLeftovers(); err != nil || n > 0 {
 		s.log.Warn("processes of an earlier supervisor were left", "ended", n, "error", err)
 	}
