@@ -295,7 +295,7 @@ func TestSilenceMeansNo(t *testing.T) {
 }
 
 func TestACardThatIsDoneIsToldToTheChatThatMadeItOnce(t *testing.T) {
-	s := newSystem(t, quickRestarts+"\nkanban: {notify_interval: 100ms}")
+	s := newSystem(t, quickRestarts+"  notify_interval: 100ms\n")
 	s.start()
 	ctx, client := s.session()
 	sent := s.send(ctx, client, "m-1", "task: water the plants")
