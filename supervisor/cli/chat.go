@@ -166,14 +166,6 @@ func startFailure(err error) error {
 	return &kindError{error: err, kind: kind}
 }
 
-// kindError gives an error a kind without changing its text.
-type kindError struct {
-	error
-	kind error
-}
-
-func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }
-
 // progress tells a person who looks what takes time.
 func (p *program) progress(text string) {
 	if isTerminal(p.err) {

@@ -106,7 +106,7 @@ Start with:
   hermes-supervisor chat -q "run: uname -a"  # one question, one answer`,
 		SilenceErrors:              true,
 		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
+		SuggestionsMinimumDistance: suggestWithin,
 		Args:                       none,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -119,8 +119,12 @@ Start with:
 	return c
 }
 
+// suggestWithin is how many letters a mistyped command may be off to be suggested.
+const suggestWithin = 2
+
 // group is a command that only holds others.
 func group(c *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	c.SuggestionsMinimumDistance = suggestWithin
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

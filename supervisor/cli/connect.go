@@ -59,12 +59,12 @@ func answers(ctx context.Context, path string) error {
 // noSupervisor says in words for a person why the socket does not answer.
 func (p *program) noSupervisor(home, path string, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("no supervisor runs for home %s: %w\nstart it with: %s", home, ipc.ErrGone, p.startLine())
+		return &kindError{fmt.Errorf("no supervisor runs for home %s\nstart it with: %s", home, p.startLine()), ipc.ErrGone}
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("the supervisor of home %s belongs to another user (control socket %s): %w", home, path, ipc.ErrDenied)
+		return &kindError{fmt.Errorf("the supervisor of home %s belongs to another user (control socket %s)", home, path), ipc.ErrDenied}
 	}
-	return fmt.Errorf("control socket %s: %v: %w", path, err, ipc.ErrGone)
+	return &kindError{fmt.Errorf("control socket %s: %w", path, err), ipc.ErrGone}
 }
 
 // startLine is the command that starts the supervisor that this call looked for.
@@ -78,3 +78,11 @@ func (p *program) startLine() string {
 	}
 	return line
 }
+
+// kindError gives an error a kind, which decides the exit code, without changing its text.
+type kindError struct {
+	error
+	kind error
+}
+
+func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }

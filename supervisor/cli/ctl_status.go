@@ -111,7 +111,7 @@ func storesText(stores []*controlv1.StoreStatus) string {
 func (p *program) workerTable(w io.Writer, workers []*controlv1.WorkerStatus) error {
 	lines := make([][]string, len(workers))
 	for i, s := range workers {
-		lines[i] = []string{s.Name, s.State, pid(s.Pid), span(s.UptimeSeconds), ratio(s.Fds, s.FdLimit), size(s.RssBytes),
+		lines[i] = []string{s.Name, s.State, pid(s.Pid), uptime(s), ratio(s.Fds, s.FdLimit), size(s.RssBytes),
 			strconv.FormatInt(s.Restarts, 10), strconv.Itoa(int(s.InFlight)), note(s)}
 	}
 	return rows(w, "WORKER | STATE | PID | UP | FDS | MEMORY | RESTARTS | BUSY | NOTE", lines)
@@ -160,13 +160,8 @@ func (p *program) workerDetails(w io.Writer, workers []*controlv1.WorkerStatus) 
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s (%s) is %s\n", printable(s.Name), s.Role, p.stateText(s.State))
-		list := []string{
-			"  pid", fmt.Sprintf("%d, up %s", s.Pid, span(s.UptimeSeconds)),
-			"  descriptors", fmt.Sprintf("%d of %d, %s", s.Fds, s.FdLimit, dash(s.GetVerdict().GetFds())),
-			"  memory", fmt.Sprintf("%s, %s of it its own, %s", dash(size(s.RssBytes)), dash(size(s.AnonBytes)), dash(s.GetVerdict().GetRss())),
-			"  work", fmt.Sprintf("%d done, %d running, %.1f %% cpu, %d threads", s.Progress, s.InFlight, s.CpuPercent, s.Threads),
-			"  restarts", strconv.FormatInt(s.Restarts, 10),
-		}
+		list := processDetails(s)
+		list = append(list, "  restarts", strconv.FormatInt(s.Restarts, 10))
 		if s.LastExit != nil {
 			list = append(list, "  last exit", fmt.Sprintf("%s, pid %d, %s", moment(s.LastExit.At).Format("2006-01-02 15:04:05"), s.LastExit.Pid, exitText(s.LastExit)))
 		}
@@ -180,10 +175,31 @@ func (p *program) workerDetails(w io.Writer, workers []*controlv1.WorkerStatus) 
 	return nil
 }
 
+// processDetails tells of a worker's process, if it has one.
+func processDetails(s *controlv1.WorkerStatus) []string {
+	if s.Pid == 0 {
+		return nil
+	}
+	return []string{
+		"  pid", fmt.Sprintf("%d, up %s", s.Pid, span(s.UptimeSeconds)),
+		"  descriptors", fmt.Sprintf("%d of %d, %s", s.Fds, s.FdLimit, dash(s.GetVerdict().GetFds())),
+		"  memory", fmt.Sprintf("%s, %s of it its own, %s", dash(size(s.RssBytes)), dash(size(s.AnonBytes)), dash(s.GetVerdict().GetRss())),
+		"  work", fmt.Sprintf("%d done, %d running, %.1f %% cpu, %d threads", s.Progress, s.InFlight, s.CpuPercent, s.Threads),
+	}
+}
+
 // stateText colours a state.
 func (p *program) stateText(state string) string {
 	codes := map[string]string{"ready": green, "failed": red, "degraded": yellow, "waiting": yellow, "disabled": dim, "draining": yellow, "stopping": yellow}
 	return p.colour(codes[state], printable(state))
+}
+
+// uptime is empty for a worker without a process.
+func uptime(s *controlv1.WorkerStatus) string {
+	if s.Pid == 0 {
+		return ""
+	}
+	return span(s.UptimeSeconds)
 }
 
 func pid(n int64) string {

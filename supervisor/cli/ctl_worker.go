@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
@@ -85,32 +86,57 @@ func (p *program) verb(c *cobra.Command, what string, call func(context.Context,
 // goneEvery is how often shutdown looks whether the supervisor has gone.
 const goneEvery = 50 * time.Millisecond
 
-// shutdown asks the supervisor to end and waits until its socket no longer answers.
+// shutdown asks the supervisor to end and waits until its process has ended, so that the next command can start one.
 func (p *program) shutdown(ctx context.Context) error {
-	path, _, err := p.socket()
-	if err != nil {
-		return err
-	}
-	err = p.control(ctx, func(client controlv1.ControlClient) error {
-		_, err := client.Shutdown(ctx, &controlv1.ShutdownRequest{})
+	var process *processHandle
+	err := p.control(ctx, func(client controlv1.ControlClient) error {
+		r, err := client.Status(ctx, &controlv1.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		if process, err = openProcess(int(r.GetSupervisor().GetPid())); err != nil {
+			return err
+		}
+		_, err = client.Shutdown(ctx, &controlv1.ShutdownRequest{})
 		return err
 	})
+	defer process.close()
 	if err != nil {
-		return err
+		return fmt.Errorf("stop: %w", err)
 	}
-	tick := time.NewTicker(goneEvery)
-	defer tick.Stop()
-	for answers(ctx, path) == nil {
+	for !process.ended() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the supervisor was asked to stop and still drains: %w", ipc.ErrCancelled)
-		case <-tick.C:
+		case <-time.After(goneEvery):
 		}
 	}
 	if p.output == outputJSON {
-		_, err = fmt.Fprintln(p.out, `{"stopped": true}`)
-		return err
+		return p.json(map[string]bool{"stopped": true})
 	}
 	_, err = fmt.Fprintln(p.out, "stopped")
 	return err
+}
+
+// A processHandle is a pidfd: it stays that process, whatever becomes of its number.
+type processHandle struct{ fd int }
+
+func openProcess(pid int) (*processHandle, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return &processHandle{fd}, nil
+}
+
+// ended says whether the process has ended, reaped or not.
+func (h *processHandle) ended() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
+}
+
+func (h *processHandle) close() {
+	if h != nil {
+		_ = unix.Close(h.fd)
+	}
 }

@@ -28,7 +28,7 @@ func rows(w io.Writer, header string, lines [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(header, " | ", "\t"))
 	for _, l := range lines {
 		for i := range l {
-			l[i] = dash(printable(l[i]))
+			l[i] = dash(cell(l[i]))
 		}
 		fmt.Fprintln(t, strings.Join(l, "\t"))
 	}
@@ -39,7 +39,7 @@ func rows(w io.Writer, header string, lines [][]string) error {
 func pairs(w io.Writer, list ...string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(list); i += 2 {
-		fmt.Fprintf(t, "%s\t%s\n", list[i], printable(list[i+1]))
+		fmt.Fprintf(t, "%s\t%s\n", list[i], cell(list[i+1]))
 	}
 	return t.Flush()
 }
@@ -60,6 +60,11 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// cell is printable in one column of one line.
+func cell(s string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(s))
 }
 
 // oneLine is printable without line breaks, cut to n runes.
