@@ -27,11 +27,11 @@ type rig struct {
 }
 
 // bubble runs a test in a bubble of its own time, with a tool "echo" that returns its arguments.
-func bubble(t *testing.T, test func(r *rig)) {
+func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		test(r)
+		test(t, r)
 	})
 }
 

@@ -24,7 +24,7 @@ import (
 const completed = turnv1.Outcome_OUTCOME_COMPLETED
 
 func TestATurnIsAnsweredAndStored(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Reply(provider.Reply{
 			Text: "Hello.", Reasoning: "a greeting", FinishReason: "stop", Usage: provider.Usage{Input: 7, Output: 2, CacheRead: 3, Reasoning: 1},
 		})}
@@ -45,7 +45,7 @@ func TestATurnIsAnsweredAndStored(t *testing.T) {
 }
 
 func TestThePromptIsWrittenOnceAndReplayed(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Say("one"), agenttest.Say("two")}
 		soul := filepath.Join(r.cfg.Home, "SOUL.md")
 		if err := os.WriteFile(soul, []byte("You are Ada."), 0o600); err != nil {
@@ -68,7 +68,7 @@ func TestThePromptIsWrittenOnceAndReplayed(t *testing.T) {
 }
 
 func TestACallersPromptIsAddedToOurs(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Say("one")}
 		r.host.Session.SystemPrompt = "Answer in JSON."
 		r.answer("hi")
@@ -80,7 +80,7 @@ func TestACallersPromptIsAddedToOurs(t *testing.T) {
 }
 
 func TestAPromptOfHermesIsReplayed(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Say("one")}
 		r.host.Session.SystemPrompt = "Old identity.\n\nConversation started: Monday, June 01, 2026\nModel: x"
 		r.answer("hi")
@@ -91,7 +91,7 @@ func TestAPromptOfHermesIsReplayed(t *testing.T) {
 }
 
 func TestToolCallsAndResults(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.host.Tools["slow"] = agenttest.Tool{Do: func(context.Context, string) *toolv1.Result {
 			time.Sleep(time.Minute)
 			return agenttest.Result("slow")
@@ -125,7 +125,7 @@ func TestToolCallsAndResults(t *testing.T) {
 }
 
 func TestCallsRunSideBySideUpToTheLimit(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var running, most atomic.Int32
 		r.host.Tools["slow"] = agenttest.Tool{Do: func(context.Context, string) *toolv1.Result {
 			for n := running.Add(1); ; {
@@ -152,7 +152,7 @@ func TestCallsRunSideBySideUpToTheLimit(t *testing.T) {
 }
 
 func TestCallsOnOneFileKeepTheirOrder(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var mu sync.Mutex
 		var order []string
 		do := func(d time.Duration) func(context.Context, string) *toolv1.Result {
@@ -185,7 +185,7 @@ func TestGoesOnFromEveryStoredPrefix(t *testing.T) {
 		agenttest.Say("done"),
 	}
 	var whole []*turnv1.Message
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps, r.script.ByRound = steps, true
 		r.answer("go")
 		whole = r.host.Steps("t1")
@@ -195,7 +195,7 @@ func TestGoesOnFromEveryStoredPrefix(t *testing.T) {
 	}
 	for n := 1; n <= len(whole); n++ {
 		t.Run(fmt.Sprintf("%d stored", n), func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.script.Steps, r.script.ByRound = steps, true
 				r.host.Store(&turnv1.Message{Role: "user", Content: "earlier"}, &turnv1.Message{Role: "assistant", Content: "answer"})
 				r.host.Store(whole[:n]...)
@@ -234,7 +234,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			for n := int32(1); ; n++ {
 				var calls int32
-				bubble(t, func(r *rig) {
+				bubble(t, func(t *testing.T, r *rig) {
 					r.script.Steps, r.script.ByRound = steps, true
 					fault := func(method string) error {
 						if atomic.AddInt32(&calls, 1) == n {
@@ -274,7 +274,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 }
 
 func TestADeadAgentsCallIsNotMadeAgain(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.host.Tools["slow"] = agenttest.Tool{Do: func(context.Context, string) *toolv1.Result {
 			time.Sleep(5 * time.Second)
 			return agenttest.Result("its effect")
@@ -314,7 +314,7 @@ func TestWrongCallsAreResultsForTheModel(t *testing.T) {
 		{"a name as another program writes it", []string{"a", "Echo_tool", "{}"}, []string{"[a echo {}]"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.script.Steps = []agenttest.Step{agenttest.Ask(c.ask...), agenttest.Say("I see")}
 				r.answer("go")
 				if text := r.ended(completed); text != "I see" {
@@ -337,7 +337,7 @@ func TestWrongCallsAreResultsForTheModel(t *testing.T) {
 }
 
 func TestIDsAreMadeUnique(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		long := strings.Repeat("x", 600)
 		r.script.Steps = []agenttest.Step{
 			agenttest.Ask("a", "echo", `{"n":1}`, "a", "echo", `{"n":2}`, "", "echo", `{"n":3}`, long, "echo", `{"n":4}`, "b\n", "echo", `{"n":5}`),
@@ -360,7 +360,7 @@ func TestIDsAreMadeUnique(t *testing.T) {
 }
 
 func TestTooManyCallsAtOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var ask []string
 		for i := range 1000 {
 			ask = append(ask, fmt.Sprint("c", i), "echo", "{}")
@@ -394,7 +394,7 @@ func TestTheBudget(t *testing.T) {
 		{"the provider fails", 0, []agenttest.Step{again, again, again, agenttest.Fail("half", &provider.Error{Class: provider.Auth})}, "half", 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.cfg.MaxTurns, r.script.Steps = 3, c.steps
 				r.host.Accept("t1", "go")
 				for i := range uint32(c.stored) {
@@ -427,7 +427,7 @@ func TestTheBudget(t *testing.T) {
 func TestALostLeaseEndsInSilence(t *testing.T) {
 	for _, method := range []string{"Load", "Append", "Call", "Finish"} {
 		t.Run(method, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.script.Steps = []agenttest.Step{agenttest.Ask("a", "echo", "{}"), agenttest.Say("done")}
 				lost := false
 				r.host.Fault = func(m string) error {
@@ -453,7 +453,7 @@ func TestALostLeaseEndsInSilence(t *testing.T) {
 }
 
 func TestANewerLeaseTakesTheTurn(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Hang("old"), agenttest.Say("new")}
 		r.host.Accept("t1", "go")
 		w := r.agent()
@@ -472,7 +472,7 @@ func TestANewerLeaseTakesTheTurn(t *testing.T) {
 }
 
 func TestADroppedRunEnds(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Hang("text")}
 		r.host.Accept("t1", "go")
 		w := r.agent()
@@ -487,7 +487,7 @@ func TestADroppedRunEnds(t *testing.T) {
 }
 
 func TestABusyStoreIsWaitedFor(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Ask("a", "echo", "{}"), agenttest.Say("done")}
 		until := time.Now().Add(30 * time.Second)
 		r.host.Fault = func(method string) error {
@@ -499,7 +499,7 @@ func TestABusyStoreIsWaitedFor(t *testing.T) {
 		r.answer("go")
 		r.ended(completed)
 	})
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Say("done")}
 		r.host.Fault = func(method string) error {
 			if method == "Finish" {
@@ -515,7 +515,7 @@ func TestABusyStoreIsWaitedFor(t *testing.T) {
 }
 
 func TestAStepThatCannotBeStoredIsTold(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.script.Steps = []agenttest.Step{agenttest.Say("one"), agenttest.Ask("a", "echo", "{}")}
 		r.answer("first")
 		r.host.Fault = func(method string) error {
@@ -533,7 +533,7 @@ func TestAStepThatCannotBeStoredIsTold(t *testing.T) {
 }
 
 func TestLargeResultsAreStoredInBatches(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.host.Tools["big"] = agenttest.Tool{Do: func(context.Context, string) *toolv1.Result {
 			return agenttest.Result(strings.Repeat("x", 1000<<10))
 		}}
