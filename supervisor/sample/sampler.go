@@ -84,6 +84,9 @@ func (s *Sampler) tick(now time.Time) {
 			}
 			continue
 		}
+		if p.Zombie() || p.RSS == 0 {
+			continue // it is ending: what it held a moment ago is the better evidence
+		}
 		below := s.below(r.pid)
 		r.add(now, p, s.family(below), below)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
@@ -98,33 +99,25 @@ func (i *instance) endsWithin(d time.Duration) bool {
 	}
 }
 
-// tidy lets go of all that belonged to the process, which is gone or was never there. go-plugin's own clean-up comes last
-// and with a watch on it: it waits without limit for a process that will not end.
+// tidy lets go of all that belonged to the process, which is gone or was never there. go-plugin's own clean-up has a watch
+// on it: it waits without limit for a process that will not end.
 func (i *instance) tidy() {
 	if i.id() != 0 && !i.endsWithin(i.timing.Kill) {
 		i.log.Error("a process that does not end keeps its connection", "pid", i.id())
 		return
 	}
 	i.mu.Lock()
-	server, conn := i.server, i.conn
+	server := i.server
 	i.mu.Unlock()
 	if server != nil {
 		server.Stop()
 	}
-	if i.client != nil {
-		killed := make(chan struct{})
-		go func() {
-			i.client.Kill()
-			close(killed)
-		}()
-		t := time.NewTimer(i.timing.Tidy)
-		defer t.Stop()
-		select {
-		case <-killed:
-		case <-t.C:
-			i.log.Error("go-plugin does not let go of a process; its goroutines are lost", "pid", i.id())
-		}
+	if i.client != nil && !i.letGo() {
+		i.log.Error("go-plugin does not let go of a process; its goroutines are lost", "pid", i.id())
 	}
+	i.mu.Lock()
+	conn := i.conn
+	i.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close() // closed already, as a rule
 	}
@@ -132,6 +125,26 @@ func (i *instance) tidy() {
 		if err := os.RemoveAll(i.process.socketDir); err != nil {
 			i.log.Warn("cannot remove the socket folder of a process", "error", err)
 		}
+	}
+}
+
+// letGo makes go-plugin end its side and says whether it did.
+func (i *instance) letGo() bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-i.connected
+		// Kill dials once more if it has no connection. There is nothing to be reached.
+		i.config.GRPCDialOptions = append(i.config.GRPCDialOptions, grpc.WithTimeout(time.Millisecond)) //nolint:staticcheck // as in dialOptions
+		i.client.Kill()
+	}()
+	t := time.NewTimer(i.timing.Dial + i.timing.Tidy)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
 	}
 }
 
@@ -144,7 +157,16 @@ const (
 // exit says how the process ended. It is called when it is gone.
 func (i *instance) exit() Exit {
 	p := i.process
-	e := Exit{PID: p.id(), Uptime: time.Since(p.started), sent: p.signals(), Strays: p.strays}
+	e := Exit{PID: p.id(), sent: p.signals()}
+	if e.PID != 0 {
+		e.Uptime = time.Since(p.started)
+	}
+	select {
+	case <-p.done:
+		e.Strays = p.strays
+	default:
+		e.Code = -1
+	}
 	if p.state != nil {
 		e.setState(p.state)
 	}
@@ -185,7 +207,7 @@ func (i *instance) explain(err error) error {
 	line, none := p.handshake.given()
 	switch {
 	case i.id() == 0:
-		if spawnHopeless(err) && !errors.Is(err, errHopeless) {
+		if spawnHopeless(err) {
 			return fmt.Errorf("%w (%w)", err, errHopeless)
 		}
 		return err

@@ -30,12 +30,16 @@ var errHopeless = errors.New("cannot start as it is")
 type instance struct {
 	identity ipc.Identity
 	process  *process
+	config   *plugin.ClientConfig
 	client   *plugin.Client
-	peer     *ipc.Peer
 	brokerID uint32 // where the host services are
 	oomKills uint64 // of the machine, at the start
 	timing   Timing
 	log      hclog.Logger
+
+	connected chan struct{} // closed when go-plugin has connected or given up; then the next two hold
+	peer      *ipc.Peer
+	dialErr   error
 
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // go-plugin's, caught at its first call
@@ -50,8 +54,8 @@ type launcher struct {
 	log   hclog.Logger
 }
 
-// launch makes a process, connects to it and initialises it. It returns when the worker serves, or when everything of the
-// attempt has been ended. The end of ctx ends the attempt.
+// launch makes a process, connects to it and initialises it. It returns when the worker serves, or when the process of the
+// attempt is gone; what else is left of it is tidied by the caller. The end of ctx ends the attempt.
 func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid int)) (body, Exit, error) {
 	inst := l.instance(incarnation)
 	inst.process.onBorn = born
@@ -65,15 +69,17 @@ func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid
 	if err == nil {
 		err = l.initialise(ctx, inst)
 	}
-	if err != nil {
-		inst.process.signal(syscall.SIGKILL)
-		inst.tidy()
-		err = inst.explain(err)
-		exit := inst.exit()
-		exit.Message = plain(err)
-		return nil, exit, err
+	if err == nil {
+		return inst, Exit{}, nil
 	}
-	return inst, Exit{}, nil
+	inst.process.signal(syscall.SIGKILL)
+	if inst.id() != 0 && !inst.endsWithin(l.env.Timing.Kill) {
+		l.log.Error("the kernel does not end a process", "pid", inst.id())
+	}
+	err = inst.explain(err)
+	exit := inst.exit()
+	exit.Message = plain(err)
+	return inst, exit, err
 }
 
 // plain is the text of an error without the mark that only programs need.
@@ -109,48 +115,43 @@ func (l *launcher) preflight() error {
 	case st.Mode()&0o111 == 0:
 		return fmt.Errorf("its binary %s is not executable: chmod +x it (%w)", l.spec.Path, errHopeless)
 	}
+	if l.spec.Dir != "" {
+		// exec would blame the binary.
+		if st, err := os.Stat(l.spec.Dir); err != nil || !st.IsDir() {
+			return fmt.Errorf("its working directory %s is not a folder that is there (%w)", l.spec.Dir, errHopeless)
+		}
+	}
 	return nil
 }
 
 // connect starts the process and go-plugin's connection to it. go-plugin blocks where it likes, so it runs in a goroutine
-// of its own, and what frees it from anywhere is the end of the process.
+// of its own, which the end of the process and the limit of a dial set free (tidy waits for it).
 func (l *launcher) connect(ctx context.Context, inst *instance) error {
-	inst.client = plugin.NewClient(l.clientConfig(inst))
-	type result struct {
-		peer *ipc.Peer
-		err  error
-	}
-	connected := make(chan result, 1)
+	inst.config = l.clientConfig(inst)
+	inst.client = plugin.NewClient(inst.config)
+	inst.connected = make(chan struct{})
 	go func() {
-		peer, err := dispense(inst.client)
-		connected <- result{peer, err}
+		defer close(inst.connected)
+		inst.peer, inst.dialErr = dispense(inst.client)
 	}()
 	limit := time.NewTimer(l.env.Timing.Start)
 	defer limit.Stop()
-	var why error
 	select {
-	case r := <-connected:
-		inst.peer = r.peer
-		return r.err
+	case <-inst.connected:
+		return inst.dialErr
+	case <-inst.process.done:
+		return errEarly
 	case <-limit.C:
-		why = fmt.Errorf("no connection within %s", l.env.Timing.Start)
 		// Its stacks say where it hangs.
 		inst.process.signalLeader(syscall.SIGQUIT, syscall.SIGCONT)
-		select {
-		case <-inst.process.done:
-		case <-time.After(l.env.Timing.Quit):
-		}
+		inst.endsWithin(l.env.Timing.Quit)
+		return fmt.Errorf("no connection within %s", l.env.Timing.Start)
 	case <-ctx.Done():
-		why = context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	inst.process.signal(syscall.SIGKILL)
-	select {
-	case <-connected:
-	case <-time.After(l.env.Timing.Tidy):
-		l.log.Error("go-plugin does not return from a start; one goroutine is lost", "worker", l.spec.Name)
-	}
-	return why
 }
+
+var errEarly = errors.New("it ended while it was connected to")
 
 func dispense(client *plugin.Client) (*ipc.Peer, error) {
 	protocol, err := client.Client()
@@ -173,9 +174,10 @@ func (l *launcher) clientConfig(inst *instance) *plugin.ClientConfig {
 		AutoMTLS:            !l.spec.Plain,
 		GRPCBrokerMultiplex: !l.spec.Plain,
 		SkipHostEnv:         true,
-		StartTimeout:        l.env.Timing.Start,
-		UnixSocketConfig:    &plugin.UnixSocketConfig{TempDir: l.env.RunDir},
-		GRPCDialOptions:     l.dialOptions(inst),
+		// Ours comes first, so that the worker's stacks are seen.
+		StartTimeout:     l.env.Timing.Start + l.env.Timing.Quit + time.Second,
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: l.env.RunDir},
+		GRPCDialOptions:  l.dialOptions(inst),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runner.Runner, error) {
 			inst.process.adopt(cmd.Env, socketDir)
 			return inst.process, nil
@@ -188,9 +190,9 @@ func (l *launcher) clientConfig(inst *instance) *plugin.ClientConfig {
 	}
 }
 
-// dialOptions make go-plugin's dial wait for the connection, so that a worker that dies in it is an error there, where
-// gRPC cleans up after itself. go-plugin forgets the connection if one of its own first streams fails, so it is caught at
-// the first call to be closed with the instance.
+// dialOptions make go-plugin's dial wait for the connection, so that a worker that dies meanwhile is an error there, where
+// gRPC cleans up after itself; go-plugin would forget a connection that is not made yet. It also forgets one when its own
+// first stream fails, so the connection is caught at the first call, to be closed with the instance.
 func (l *launcher) dialOptions(inst *instance) []grpc.DialOption {
 	catch := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		inst.mu.Lock()
@@ -200,9 +202,9 @@ func (l *launcher) dialOptions(inst *instance) []grpc.DialOption {
 	}
 	return append(ipc.DialOptions(),
 		grpc.WithChainStreamInterceptor(catch),
-		grpc.WithBlock(),                     //nolint:staticcheck // deprecated for good reasons that are not ours
-		grpc.WithTimeout(l.env.Timing.Start), //nolint:staticcheck // only with WithBlock
-		grpc.WithReturnConnectionError(),     //nolint:staticcheck // only with WithBlock
+		grpc.WithBlock(),                    //nolint:staticcheck // deprecated for good reasons that are not ours
+		grpc.WithTimeout(l.env.Timing.Dial), //nolint:staticcheck // only with WithBlock
+		grpc.WithReturnConnectionError(),    //nolint:staticcheck // only with WithBlock
 	)
 }
 

@@ -157,6 +157,7 @@ func (l *life) launch() {
 		b, exit, err := l.w.launcher.launch(ctx, incarnation, born)
 		if err != nil {
 			l.tell(happening{incarnation: incarnation, ev: evExit{failed: true, never: errors.Is(err, errHopeless)}, exit: exit})
+			b.tidy()
 			return
 		}
 		l.tell(happening{incarnation: incarnation, ev: evReady{}, body: b})

@@ -129,6 +129,10 @@ func (p *process) Start(context.Context) error {
 	p.cmd.ExtraFiles = []*os.File{pipes.liveR}
 	if err := p.cmd.Start(); err != nil {
 		pipes.close()
+		// The path is in the error twice otherwise.
+		if path, ok := errors.AsType[*os.PathError](err); ok {
+			err = path.Err
+		}
 		return fmt.Errorf("start %s: %w", p.spec.Path, err)
 	}
 	_, _, _ = pipes.outW.Close(), pipes.errW.Close(), pipes.liveR.Close()

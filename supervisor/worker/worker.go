@@ -78,6 +78,7 @@ type Env struct {
 // Timing bounds each step in a worker's life. Zero fields take the value of DefaultTiming.
 type Timing struct {
 	Start  time.Duration // from exec to a connection
+	Dial   time.Duration // of it, from the handshake to a connection
 	Init   time.Duration // of the first call
 	Health time.Duration // of one health check
 	Misses int           // missed checks in a row that make a worker frozen
@@ -91,7 +92,7 @@ type Timing struct {
 // after SIGTERM hold the 0.7 s that a worker may take to end its children; the stacks of a thousand goroutines are written
 // in well under a second.
 var DefaultTiming = Timing{
-	Start: 10 * time.Second, Init: 10 * time.Second, Health: time.Second, Misses: 3,
+	Start: 10 * time.Second, Dial: 5 * time.Second, Init: 10 * time.Second, Health: time.Second, Misses: 3,
 	Term: 2 * time.Second, Quit: time.Second, Kill: 5 * time.Second, Tidy: 5 * time.Second,
 }
 
@@ -105,6 +106,7 @@ func (t Timing) orDefault() Timing {
 		}
 	}
 	or(&t.Start, DefaultTiming.Start)
+	or(&t.Dial, DefaultTiming.Dial)
 	or(&t.Init, DefaultTiming.Init)
 	or(&t.Health, DefaultTiming.Health)
 	or(&t.Term, DefaultTiming.Term)
@@ -139,8 +141,7 @@ type Worker struct {
 
 // launches makes processes; *launcher does, and tests of the life itself have one without processes.
 type launches interface {
-	// launch returns a process that serves, or says why there is none; nothing of the attempt is left then. It calls born
-	// when there is a process.
+	// launch returns a process that serves, or one that is gone with the reason. It calls born when there is a process.
 	launch(ctx context.Context, incarnation uint64, born func(pid int)) (body, Exit, error)
 }
 
