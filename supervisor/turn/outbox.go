@@ -24,7 +24,10 @@ const (
 	longestResend = 5 * time.Minute
 	// longestRetryAfter bounds what a platform may ask for.
 	longestRetryAfter = 24 * time.Hour
-	maxDetail         = 1 << 10
+	// orderedUnknown is how many tries of unknown outcome hold up the rows after them, so that a chat stays in order
+	// when a gateway dies. A row that is unknown for longer lets others pass.
+	orderedUnknown = 3
+	maxDetail      = 1 << 10
 )
 
 // An outbox hands stored replies to gateways: one at a time for each chat, in the order they were stored. A row is owed
@@ -34,10 +37,10 @@ type outbox struct {
 	kick chan struct{}
 
 	mu      sync.Mutex
-	sending map[chat]string // worker that delivers to the chat now
-	due     time.Time       // when the next row that was put off is to be tried; zero if none
-	looking bool            // a look at the store is under way or asked for
-	quiet   chan struct{}   // closed and replaced when a delivery or look ends
+	sending map[chat]string    // worker that delivers to the chat now
+	later   map[chat]time.Time // chats that wait for their next try
+	looking bool               // a look at the store is under way or asked for
+	quiet   chan struct{}      // closed and replaced when a delivery or look ends
 
 	notices chan struct{} // closed and replaced when a notice may be there
 	shown   map[int64]struct{}
@@ -48,7 +51,7 @@ type chat struct{ platform, id string }
 
 func newOutbox(h *Hub) *outbox {
 	return &outbox{
-		hub: h, kick: make(chan struct{}, 1), sending: map[chat]string{},
+		hub: h, kick: make(chan struct{}, 1), sending: map[chat]string{}, later: map[chat]time.Time{},
 		quiet: make(chan struct{}), notices: make(chan struct{}), shown: map[int64]struct{}{},
 	}
 }
@@ -85,7 +88,6 @@ func (o *outbox) loop() {
 func (o *outbox) look() time.Duration {
 	o.mu.Lock()
 	o.looking = false
-	o.due = time.Time{}
 	o.mu.Unlock()
 	ctx, cancel := o.hub.detached()
 	defer cancel()
@@ -105,10 +107,15 @@ func (o *outbox) look() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.rest()
-	if o.due.IsZero() {
-		return outboxSweep
+	wait := outboxSweep
+	for to, at := range o.later {
+		if !at.After(now) {
+			delete(o.later, to) // it was looked at just now
+			continue
+		}
+		wait = min(wait, at.Sub(now))
 	}
-	return min(max(o.due.Sub(now), 0), outboxSweep)
+	return wait
 }
 
 // begin starts the delivery of a row unless its chat or gateway is busy or its gateway is not there.
@@ -120,6 +127,9 @@ func (o *outbox) begin(r store.OutboxRow) {
 	to := chat{r.Platform, r.ChatID}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.hub.now().Before(o.later[to]) {
+		return
+	}
 	if o.sending[to] != "" || o.count(g.id.Worker) >= sendsAtOnce {
 		return // the end of a delivery wakes the outbox
 	}
@@ -188,16 +198,26 @@ func (o *outbox) report(r store.OutboxRow, d *adapterv1.DeliverResponse) store.O
 		rep.State = store.OutboxUnknown
 		o.hub.event("outbox_unknown", "", r.TurnID, rep.Detail, fields)
 	}
-	rep.NextAttempt = o.hub.now().Add(resendAfter(r.Attempt, time.Duration(d.RetryAfterMs)*time.Millisecond))
-	o.putOff(rep.NextAttempt)
+	next := o.hub.now().Add(resendAfter(r.Attempt, askedPause(d.RetryAfterMs)))
+	o.mu.Lock()
+	o.later[chat{r.Platform, r.ChatID}] = next
+	o.mu.Unlock()
+	if rep.State == store.OutboxPending || r.Attempt > orderedUnknown {
+		// In the store too: a pending row keeps its chat waiting, an unknown one lets others pass.
+		rep.NextAttempt = next
+	}
 	return rep
+}
+
+// askedPause is what the platform asks for.
+func askedPause(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), longestRetryAfter.Milliseconds())) * time.Millisecond
 }
 
 // resendAfter is the pause before the next try: what the platform asks for and not less, else growing with each try and
 // jittered, so that many chats do not come back at once.
 func resendAfter(attempt int, asked time.Duration) time.Duration {
 	if asked > 0 {
-		asked = min(asked, longestRetryAfter)
 		return asked + rand.N(asked/10+1)
 	}
 	d := longestResend
@@ -205,14 +225,6 @@ func resendAfter(attempt int, asked time.Duration) time.Duration {
 		d = min(firstResend<<max(attempt-1, 0), longestResend)
 	}
 	return d/2 + rand.N(d/2+1)
-}
-
-func (o *outbox) putOff(at time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.due.IsZero() || at.Before(o.due) {
-		o.due = at
-	}
 }
 
 // settle waits until nothing is being delivered or about to be, or ctx ends.
