@@ -26,7 +26,7 @@ const MarkVariable = "HERMES_TOOL_CALL"
 const (
 	// killWait is how long after SIGKILL processes are waited for. Only one in an uninterruptible system call (a
 	// dead network file system) takes longer, and nobody can help that.
-	killWait = 2 * time.Second
+	killWait = time.Second
 	// firstPoll and lastPoll are how often it is looked whether processes are gone. There is no event for "all of
 	// them", and a look reads the whole process table.
 	firstPoll = 2 * time.Millisecond
