@@ -173,7 +173,7 @@ func (s *Server) add(c *chat, m *Message) *Message {
 // json is the message as the API shows it.
 func (s *Server) json(c *chat, m *Message) map[string]any {
 	out := map[string]any{
-		"message_id": m.ID, "date": m.Time.Unix(), "chat": c.json(),
+		"message_id": m.ID, "date": m.Time.Add(s.skew).Unix(), "chat": c.json(),
 		"from": map[string]any{"id": m.From, "is_bot": m.From == BotID, "first_name": s.nameOf(m.From)},
 	}
 	if m.Thread != 0 {

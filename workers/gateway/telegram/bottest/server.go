@@ -36,6 +36,8 @@ type Server struct {
 	allowed  []string
 	arrived  chan struct{} // closed and replaced when an update is queued
 	poll     *poller
+	polls    int // under way
+	maxPolls int
 	webhook  string
 	files    map[string]file
 	queries  map[string]*Query
@@ -96,6 +98,16 @@ func (s *Server) Calls(methods ...string) []Call {
 	return out
 }
 
+// Forget drops what was recorded and every message, for tests that run long.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = nil
+	for _, c := range s.chats {
+		c.messages = map[int]*Message{}
+	}
+}
+
 func contains(list []string, s string) bool {
 	for _, v := range list {
 		if v == s {
@@ -152,8 +164,18 @@ func (r reply) write(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone, which is its affair
 }
 
+// Skew sets the server's clock ahead of the real one, or back: it tells in answers and dates of messages.
+func (s *Server) Skew(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skew = d
+}
+
 // ServeHTTP answers /bot<token>/<method> and /file/bot<token>/<path>.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	w.Header().Set("Date", time.Now().Add(s.skew).UTC().Format(http.TimeFormat))
+	s.mu.Unlock()
 	if path, ok := strings.CutPrefix(r.URL.Path, "/file/bot"); ok {
 		s.serveFile(w, r, path)
 		return
@@ -296,4 +318,11 @@ func (s *Server) Commands() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.commands)
+}
+
+// SetWebhook sets a webhook, as another program of the bot's owner may have done.
+func (s *Server) SetWebhook(url string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.webhook = url
 }

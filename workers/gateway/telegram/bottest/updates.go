@@ -69,6 +69,8 @@ const (
 func (s *Server) enter(c Call) (*poller, *reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.polls++
+	s.maxPolls = max(s.maxPolls, s.polls)
 	if s.webhook != "" {
 		r := refuse(409, webhookText)
 		return nil, &r
@@ -99,7 +101,19 @@ func (s *Server) leave(p *poller) {
 	}
 }
 
+// Polls is how many getUpdates were under way at the same time at most.
+func (s *Server) Polls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.maxPolls
+}
+
 func (s *Server) getUpdates(ctx context.Context, c Call) reply {
+	defer func() {
+		s.mu.Lock()
+		s.polls--
+		s.mu.Unlock()
+	}()
 	p, refused := s.enter(c)
 	if refused != nil {
 		return *refused

@@ -1,0 +1,125 @@
+package telegram
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+func openTestShelf(t *testing.T, dir string) *shelf {
+	t.Helper()
+	s, err := openShelf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return s
+}
+
+func TestHandledUpdatesAreKnownToTheNextProcess(t *testing.T) {
+	dir := t.TempDir()
+	s := openTestShelf(t, dir)
+	for id := range int64(2*handledLines + 10) {
+		if err := s.setHandled(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.close()
+	f, err := os.OpenFile(s.logPath(), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(f, "100") // the process died while it wrote
+	_ = f.Close()
+	next := openTestShelf(t, dir)
+	for id := range int64(2*handledLines + 10) {
+		if want := id >= 2*handledLines+10-handledKept+1; want && !next.wasHandled(id) {
+			t.Fatalf("update %d is forgotten", id)
+		}
+	}
+	if next.wasHandled(5) {
+		t.Error("update 5 is remembered for ever")
+	}
+	if info, err := os.Stat(s.logPath()); err != nil || info.Size() > 10*(handledLines+10) {
+		t.Errorf("the file has %d bytes, %v", info.Size(), err)
+	}
+}
+
+func TestWhatIsShownIsKnownToTheNextProcess(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), ""} {
+		s := openTestShelf(t, dir)
+		if err := s.setShown(shown{Key: "turn/../1", Chat: 5, IDs: []int{1, 2}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.setShown(shown{Key: "turn_2", Chat: 5, Thread: 7, IDs: []int{3}}); err != nil {
+			t.Fatal(err)
+		}
+		if dir != "" {
+			s = openTestShelf(t, dir)
+		}
+		if got := s.shownOf("turn/../1"); !slices.Equal(got, []int{1, 2}) {
+			t.Errorf("shown %v", got)
+		}
+		if got := s.shownIn(5, 7); len(got) != 1 || got[0].Key != "turn_2" {
+			t.Errorf("in the topic %v", got)
+		}
+		if err := s.setShown(shown{Key: "turn/../1"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.shownOf("turn/../1"); got != nil {
+			t.Errorf("still shown %v", got)
+		}
+	}
+}
+
+func TestAWishForANewConversationIsMetOnce(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), ""} {
+		s := openTestShelf(t, dir)
+		take := func(key, message string, want bool) {
+			t.Helper()
+			if got, err := s.takeFresh(key, message); got != want || err != nil {
+				t.Errorf("%s, message %s: %v %v", key, message, got, err)
+			}
+		}
+		take("a", "1", false)
+		if err := s.askFresh("a"); err != nil {
+			t.Fatal(err)
+		}
+		take("b", "1", false)
+		take("a", "2", true)
+		take("a", "2", true) // handed over again
+		take("a", "3", false)
+		take("a", "2", false)
+	}
+}
+
+func TestOldFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	for name, age := range map[string]time.Duration{"old": time.Hour, "new": time.Minute} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, now, now.Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeOld(dir, now.Add(-30*time.Minute))
+	if left, _ := filepath.Glob(dir + "/*"); len(left) != 1 || filepath.Base(left[0]) != "new" {
+		t.Errorf("left %v", left)
+	}
+}
+
+func TestAFolderThatCannotBeWrittenIsAnErrorOfTheStart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openShelf(file); err == nil {
+		t.Error("no error")
+	}
+}
