@@ -210,17 +210,14 @@ func code(err error) (sqlite3.ErrNo, sqlite3.ErrNoExtended) {
 	return 0, 0
 }
 
-// corruptVtab is SQLITE_CORRUPT_VTAB: a virtual table, here a full-text index, is damaged, not the data.
-const corruptVtab = sqlite3.ErrNoExtended(11 | 1<<8)
-
 func isBusy(err error) bool {
 	c, _ := code(err)
 	return c == sqlite3.ErrBusy || c == sqlite3.ErrLocked
 }
 
 func isDamage(err error) bool {
-	c, x := code(err)
-	return c == sqlite3.ErrCorrupt && x != corruptVtab || c == sqlite3.ErrNotADB
+	c, _ := code(err)
+	return c == sqlite3.ErrCorrupt || c == sqlite3.ErrNotADB
 }
 
 func isIO(err error) bool {

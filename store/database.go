@@ -28,7 +28,7 @@ type kind struct {
 	migrations string // directory of migrations/
 	sync       string // FULL, or NORMAL where the last seconds may be lost with the power
 	foreign    bool   // other programs use the file too: a snapshot is taken before it is changed first
-	prepare    func(*conn, hclog.Logger) error
+	indexed    bool   // has Hermes' full-text indices
 }
 
 // A database is one open file: its writer, its readers and its guard.
@@ -93,13 +93,8 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 			return err
 		}
 	}
-	if err := migrate(ctx, c, d.path, k, d.log); err != nil {
+	if err := d.upgrade(ctx, c, k); err != nil {
 		return err
-	}
-	if k.prepare != nil {
-		if err := k.prepare(c, d.log); err != nil {
-			return err
-		}
 	}
 	if err := c.script("SELECT count(*) FROM sqlite_schema; PRAGMA busy_timeout = 0"); err != nil {
 		return err
@@ -112,9 +107,28 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 		d.guard.close()
 		return err
 	}
-	d.w = &writer{database: d, conn: c, queue: make(chan *request, queueLength), quit: make(chan struct{}), ended: make(chan struct{})}
+	d.w = &writer{database: d, conn: c, indexed: k.indexed, queue: make(chan *request, queueLength), quit: make(chan struct{}), ended: make(chan struct{})}
 	go d.w.loop()
 	return nil
+}
+
+// upgrade makes the file one that this version can work with, after it was copied if another program made it.
+func (d *database) upgrade(ctx context.Context, c *conn, k kind) error {
+	number, err := migrationNumber(c)
+	if err != nil {
+		return err
+	}
+	if number == 0 && k.foreign {
+		if err := snapshotForeign(c, d.path, d.log); err != nil {
+			return fmt.Errorf("snapshot before the first migration: %w", err)
+		}
+	}
+	if k.indexed {
+		if err := checkIndex(ctx, c, d.log); err != nil {
+			return err
+		}
+	}
+	return migrate(ctx, c, d.path, k.migrations, d.log)
 }
 
 // dialWriter opens the connection that writes. journal_size_limit and the sync level are those of Hermes; checkpoints

@@ -28,10 +28,7 @@ func (w *writer) begin(batch []*request) error {
 	for {
 		err := w.conn.exec("BEGIN IMMEDIATE")
 		if err == nil || !isBusy(err) {
-			if err != nil {
-				w.notice(err)
-			}
-			return explain(err)
+			return err
 		}
 		waited := time.Since(start)
 		if waited > nameAfter {

@@ -54,8 +54,8 @@ var migrationHook = func(number int, committed bool) {}
 
 // migrate brings the file to the newest migration, each in one transaction together with its number, which is kept in
 // hs_meta: Hermes uses application_id for itself and user_version may be anybody's.
-func migrate(ctx context.Context, c *conn, file string, k kind, log hclog.Logger) error {
-	steps, err := migrationsOf(k.migrations)
+func migrate(ctx context.Context, c *conn, file, kind string, log hclog.Logger) error {
+	steps, err := migrationsOf(kind)
 	if err != nil {
 		return err
 	}
@@ -68,11 +68,6 @@ func migrate(ctx context.Context, c *conn, file string, k kind, log hclog.Logger
 	}
 	if have == len(steps) {
 		return nil
-	}
-	if have == 0 && k.foreign {
-		if err := snapshotForeign(c, file, log); err != nil {
-			return fmt.Errorf("snapshot before the first migration: %w", err)
-		}
 	}
 	scratch, err := dial(memory, "")
 	if err != nil {
@@ -199,8 +194,8 @@ func columns(c *conn) ([]column, error) {
 		err = row.Scan(&col.table, &col.name, &col.kind, &col.notNull, &col.fallback)
 		return col, err
 	}, `SELECT t.name, c.name, c.type, c."notnull", c.dflt_value
-		FROM pragma_table_list AS t, pragma_table_info(t.name) AS c
-		WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY t.name, c.cid`)
+		FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+		WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\' AND t.sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY t.name, c.cid`)
 }
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -191,10 +191,11 @@ func (s *State) Session(ctx context.Context, id string) (Session, error) {
 	})
 }
 
-// Sessions returns sessions of a source, of all sources if it is empty, the newest activity first. No limit (0) means 100.
+// Sessions returns sessions of a source, of all sources if it is empty, the newest activity first. Archived and hidden
+// ones are left out. No limit (0) means 100.
 func (s *State) Sessions(ctx context.Context, source string, limit int) ([]Session, error) {
 	return read(ctx, s.database, func(t *tx) ([]Session, error) {
-		return all(t, scanSession, sessionColumns+` WHERE (?1 = '' OR s.source = ?1)
+		return all(t, scanSession, sessionColumns+` WHERE (?1 = '' OR s.source = ?1) AND s.archived = 0 AND s.hidden = 0
 			ORDER BY coalesce(s.last_activity_at, s.started_at) DESC, s.started_at DESC LIMIT ?2`, source, orDefault(limit))
 	})
 }

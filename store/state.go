@@ -14,7 +14,7 @@ type State struct{ *database }
 
 // OpenState opens or creates state.db. A file of Hermes gets what it lacks and keeps what it has.
 func OpenState(ctx context.Context, path string, o Options) (*State, error) {
-	d, err := open(ctx, path, kind{migrations: "state", sync: "FULL", foreign: true, prepare: checkIndex}, o)
+	d, err := open(ctx, path, kind{migrations: "state", sync: "FULL", foreign: true, indexed: true}, o)
 	if err != nil {
 		return nil, err
 	}

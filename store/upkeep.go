@@ -61,7 +61,9 @@ func (w *writer) restartWAL() {
 		w.conn.rollback()
 		return
 	}
-	_ = w.commit()
+	if err := w.commit(); err != nil {
+		w.notice(err)
+	}
 }
 
 // idle runs once a beat when nothing is to be written.

@@ -27,18 +27,14 @@ const (
 type request struct {
 	fn    func(*tx) error
 	state atomic.Int32
-	again bool // met a damaged full-text index
 	err   error
 	done  chan struct{}
+
+	answered bool
 }
 
 func (r *request) take() bool {
 	return r.state.CompareAndSwap(waiting, taken) || r.state.Load() == taken
-}
-
-func (r *request) reply(err error) {
-	r.err = err
-	close(r.done)
 }
 
 // A writer owns the one connection that writes a file. Requests wait in a bounded queue, run in groups (a transaction a
@@ -53,15 +49,15 @@ type writer struct {
 	quit     chan struct{} // closed: finish what is queued and end
 	ended    chan struct{} // closed when the loop has ended
 	progress atomic.Uint64
+	indexed  bool // the file has full-text indices with triggers
 
 	// What follows belongs to the loop alone.
-	full          bool // the last write met a full disk
-	troubled      bool // a condition is set that a commit clears
-	dirty         bool // the WAL has frames
-	indexDetached bool
-	ioErrors      int
-	commits       int
-	lastWrite     time.Time
+	full      bool // the last write met a full disk
+	troubled  bool // a condition is set that a commit clears
+	dirty     bool // the WAL has frames
+	ioErrors  int
+	commits   int
+	lastWrite time.Time
 }
 
 // do runs fn in a transaction and returns after COMMIT. fn may run twice, the first time in a transaction that is thrown
@@ -172,34 +168,27 @@ func (w *writer) finish() {
 func (w *writer) transact() {
 	w.progress.Add(1)
 	if err := w.ready(w.batch); err != nil {
-		refuse(w.batch, err)
+		w.answer(w.batch, err)
 		w.batch = w.batch[:0]
 		return
 	}
 	ran, whole := w.runBatch()
-	if !whole {
-		w.conn.rollback()
-		w.alone(w.batch)
-		w.batch = w.batch[:0]
-		return
-	}
-	err := w.commit()
-	var again []*request
-	for _, r := range w.batch[:ran] {
-		switch {
-		case err != nil:
-			r.reply(err)
-		case r.again:
-			again = append(again, r)
-		default:
-			r.reply(r.err)
+	part := w.batch[:ran]
+	switch err := w.end(whole); {
+	case !whole: // nothing of it holds, so all but the culprit run again
+		if bad := w.batch[ran]; bad.err != nil {
+			w.answer(w.batch[ran:ran+1], bad.err)
 		}
+		w.alone(w.batch)
+		ran = len(w.batch)
+	case mayBeIndex(err):
+		w.alone(part)
+	case err != nil:
+		w.answer(part, err)
+	default:
+		w.alone(w.settle(part))
 	}
 	w.batch = append(w.batch[:0], w.batch[ran:]...)
-	if len(again) > 0 {
-		w.detachIndex()
-		w.alone(again)
-	}
 }
 
 // ready begins a transaction. It waits while another process holds the lock, and fails when the store has failed, the
@@ -215,7 +204,7 @@ func (w *writer) ready(batch []*request) error {
 }
 
 // runBatch runs the requests of the batch, each in its savepoint, until the time is up. It returns how many had their
-// turn, and false if SQLite threw the transaction away: then nothing of it holds.
+// turn, or the place of the one at which SQLite threw the transaction away.
 func (w *writer) runBatch() (ran int, whole bool) {
 	start := time.Now()
 	for i, r := range w.batch {
@@ -240,51 +229,75 @@ func (w *writer) runBatch() (ran int, whole bool) {
 	return len(w.batch), true
 }
 
-// alone answers requests whose common transaction was thrown away: one that failed by itself with its error, the others
-// after another run, each in a transaction of its own.
-func (w *writer) alone(batch []*request) {
-	for _, r := range batch {
-		if !r.take() || r.err != nil && !r.again {
-			r.reply(r.err)
+// end commits a transaction that is whole and rolls another back.
+func (w *writer) end(whole bool) error {
+	if whole {
+		return w.commit()
+	}
+	w.conn.rollback()
+	return nil
+}
+
+// settle answers the requests of a committed transaction. Those that may have failed because of a damaged full-text
+// index are returned.
+func (w *writer) settle(batch []*request) (again []*request) {
+	for i, r := range batch {
+		if w.indexed && mayBeIndex(r.err) {
+			again = append(again, r)
 			continue
 		}
-		err := w.ready(nil)
-		if err == nil {
-			w.call(r)
-			if err = r.err; err == nil {
-				err = w.commit()
-			}
-			w.conn.rollback()
+		w.answer(batch[i:i+1], r.err)
+	}
+	return again
+}
+
+// alone runs requests each in a transaction of its own and answers them. One that fails by a damaged full-text index
+// runs again without it.
+func (w *writer) alone(batch []*request) {
+	for i, r := range batch {
+		if r.answered {
+			continue
 		}
-		r.reply(err)
+		err := w.attempt(r)
+		if w.indexed && mayBeIndex(err) && w.blameIndex() {
+			err = w.attempt(r)
+		}
+		w.answer(batch[i:i+1], err)
 	}
 }
 
-// call runs one request. A panic costs that request only. A damaged full-text index costs none: the request is run
-// again when the index is out of the way.
+func (w *writer) attempt(r *request) error {
+	if !r.take() {
+		return context.Canceled
+	}
+	if err := w.ready(nil); err != nil {
+		return err
+	}
+	w.call(r)
+	if r.err != nil {
+		w.conn.rollback()
+		return r.err
+	}
+	return w.commit()
+}
+
+// call runs one request. A panic costs that request only.
 func (w *writer) call(r *request) {
-	r.again, r.err = false, nil
+	r.err = nil
 	defer func() {
 		if p := recover(); p != nil {
 			w.log.Error("a store request panicked", "panic", p, "stack", string(debug.Stack()))
 			r.err = fmt.Errorf("store request panicked: %v", p)
 		}
 	}()
-	err := r.fn(&tx{conn: w.conn, ctx: background})
-	if err != nil {
-		w.notice(err)
-		_, extended := code(err)
-		r.again = extended == corruptVtab && !w.indexDetached
-		r.err = explain(err)
-	}
+	r.err = r.fn(&tx{conn: w.conn, ctx: background})
 }
 
 // commit ends the transaction. It fails also when what was committed went into a file that nobody else sees.
 func (w *writer) commit() error {
 	if err := w.conn.exec("COMMIT"); err != nil {
 		w.conn.rollback()
-		w.notice(err)
-		return explain(err)
+		return err
 	}
 	if w.conn.wrote {
 		w.conn.wrote, w.dirty, w.lastWrite = false, true, time.Now()
@@ -297,8 +310,16 @@ func (w *writer) commit() error {
 	return nil
 }
 
-func refuse(batch []*request, err error) {
+// answer replies to requests, after a look at what an error says about the store.
+func (w *writer) answer(batch []*request, err error) {
+	if err != nil {
+		w.notice(err)
+		err = explain(err)
+	}
 	for _, r := range batch {
-		r.reply(err)
+		if !r.answered {
+			r.answered, r.err = true, err
+			close(r.done)
+		}
 	}
 }
