@@ -63,6 +63,18 @@ type Process struct {
 
 // Process reads everything about one process.
 func (p Proc) Process(pid int) (Process, error) {
+	r, err := p.use(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	if r.FDLimit, err = p.FDLimit(pid); err != nil {
+		return Process{}, err
+	}
+	return r, nil
+}
+
+// use reads what changes from second to second: everything but the limit.
+func (p Proc) use(pid int) (Process, error) {
 	stat, err := p.Stat(pid)
 	if err != nil {
 		return Process{}, err
@@ -72,9 +84,6 @@ func (p Proc) Process(pid int) (Process, error) {
 		return Process{}, err
 	}
 	if r.FDs, err = p.FDs(pid); err != nil {
-		return Process{}, err
-	}
-	if r.FDLimit, err = p.FDLimit(pid); err != nil {
 		return Process{}, err
 	}
 	return r, nil

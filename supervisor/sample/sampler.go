@@ -73,8 +73,9 @@ func (s *Sampler) Watch(pid int) (*Series, error) {
 }
 
 func (s *Sampler) tick(now time.Time) {
+	s.lookAround()
 	for _, r := range s.watched() {
-		p, err := s.proc.Process(r.pid)
+		p, err := s.reading(r)
 		if err == nil && p.Start != r.start {
 			err = ErrGone
 		}
@@ -103,17 +104,36 @@ func (s *Sampler) watched() []*Series {
 	return out
 }
 
-// below finds the descendants of pid. The table of processes is taken anew only when a process has been made since: on
-// an idle machine that saves all of its cost.
-func (s *Sampler) below(pid int) []Stat {
-	newest, ok := s.proc.lastPID()
-	if !ok || newest != s.newest || s.table == nil {
-		table, err := s.proc.Table()
-		if err != nil {
-			return nil
-		}
-		s.table, s.families, s.newest = table, table.families(), newest
+// limitEvery is how many rounds a reading of the limits is good for. Only a person with prlimit changes them.
+const limitEvery = 30
+
+// reading reads one process, its limits only now and then.
+func (s *Sampler) reading(r *Series) (Process, error) {
+	if s.ticks.Load()%limitEvery == 0 {
+		return s.proc.Process(r.pid)
 	}
+	p, err := s.proc.use(r.pid)
+	p.FDLimit = r.FDLimit()
+	return p, err
+}
+
+// lookAround takes the table of processes anew if a process has been made since the last one: on an idle machine that
+// saves all of its cost. A process that has moved to another parent since is still found where it was, which is right: it
+// was made below the worker.
+func (s *Sampler) lookAround() {
+	newest, ok := s.proc.lastPID()
+	if ok && newest == s.newest && s.table != nil {
+		return
+	}
+	table, err := s.proc.Table()
+	if err != nil {
+		return // the old one is better than none
+	}
+	s.table, s.families, s.newest = table, table.families(), newest
+}
+
+// below finds the descendants of pid.
+func (s *Sampler) below(pid int) []Stat {
 	pids := s.table.below(s.families, pid)
 	out := make([]Stat, 0, len(pids))
 	for _, pid := range pids {
@@ -125,7 +145,7 @@ func (s *Sampler) below(pid int) []Stat {
 func (s *Sampler) family(below []Stat) Family {
 	var f Family
 	for _, d := range below {
-		p, err := s.proc.Process(d.PID)
+		p, err := s.proc.use(d.PID)
 		if err != nil || p.Start != d.Start || p.Zombie() {
 			continue
 		}
