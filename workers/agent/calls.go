@@ -79,6 +79,11 @@ func (t *turn) makeCalls(asking *turnv1.Message, open []*turnv1.ToolCall) error 
 	if err := context.Cause(ctx); err != nil && !errors.As(err, new(interruption)) {
 		return err
 	}
+	if t.cancelled.Swap(false) {
+		// The supervisor cancels the calls of an interrupted turn and tells us of the interrupt besides; the results may
+		// come first, and the model must not be asked about them in between.
+		pause(t.work, interruptWait)
+	}
 	for i, c := range open {
 		if results[i] == nil {
 			results[i] = result(c, fmt.Sprintf("[The call of %s was cancelled, because the person interrupted the turn. If it had begun, its effect is unknown.]", c.Name))
@@ -104,6 +109,9 @@ func (t *turn) makeCall(ctx context.Context, seq uint32, c *turnv1.ToolCall) (*t
 		res, err := t.follow(ctx, req)
 		switch {
 		case err == nil:
+			if res.GetError().GetKind() == toolv1.ToolError_KIND_CANCELLED {
+				t.cancelled.Store(true)
+			}
 			return result(c, contentOf(res)), nil
 		case ctx.Err() != nil:
 			if errors.As(context.Cause(ctx), new(interruption)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -45,6 +46,8 @@ type turn struct {
 	unsaved bool // the prompt is not stored yet
 	asked   int  // provider calls of this run
 	tries   int  // of the call that was given up
+
+	cancelled atomic.Bool // the supervisor cancelled a call
 }
 
 func newTurn(a *Agent, req *agentv1.RunRequest, ctx, work context.Context, f *feed) *turn {

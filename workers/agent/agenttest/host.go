@@ -40,7 +40,6 @@ type Host struct {
 
 	mu    sync.Mutex
 	turns map[string]*turn
-	order []string
 	rows  []*turnv1.Message
 }
 
@@ -67,6 +66,14 @@ func NewHost() *Host {
 	}
 }
 
+// Reset forgets the conversation.
+func (h *Host) Reset() {
+	h.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turns, h.rows = map[string]*turn{}, nil
+}
+
 // Store adds messages to the conversation as they are, of another program or of a turn that an agent died in.
 func (h *Host) Store(rows ...*turnv1.Message) {
 	h.mu.Lock()
@@ -88,7 +95,6 @@ func (h *Host) open(turnID string) *turn {
 		t = &turn{calls: map[string]*call{}}
 		t.ctx, t.stop = context.WithCancel(context.Background())
 		h.turns[turnID] = t
-		h.order = append(h.order, turnID)
 	}
 	return t
 }
