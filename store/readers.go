@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	readLimit    = 5 * time.Second // age of a read: a snapshot that stays open keeps the WAL from being emptied
-	gatePatience = time.Second     // the same while the gate is closed
+	// readLimit is the age of a read: a snapshot that stays open keeps the WAL from being emptied. The driver interrupts a
+	// statement once; if that falls between its check and SQLite's first step it is lost, and the statement runs to its
+	// end. So no statement here may be one without an end.
+	readLimit    = 5 * time.Second
+	gatePatience = time.Second // the same while the gate is closed
 )
 
 // readers is a fixed pool of read-only connections, opened once, so that descriptors are constant. Its gate holds new
