@@ -58,6 +58,8 @@ type outcome struct {
 
 func call(ctx context.Context, t *testing.T, c toolv1.ToolClient, tool, arguments string) outcome {
 	t.Helper()
+	ctx, cancel := context.WithCancel(ctx) // a stream that is not read to its end lives as long as its context
+	defer cancel()
 	stream, err := c.Invoke(ctx, &toolv1.InvokeRequest{
 		Tool: tool, ArgumentsJson: arguments, CallId: "c1", Attempt: 1, Origin: &toolv1.Origin{TurnId: "t1", Platform: "terminal", ChatId: "here"},
 	})

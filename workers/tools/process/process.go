@@ -288,29 +288,36 @@ func (t *Tree) reapOrphans(all []entry) {
 	}
 }
 
-// Close kills every command with all that it started, and refuses new ones. It takes no longer than limit.
+// Close ends every command with all that it started, and refuses new ones: SIGTERM, after a quarter of limit
+// SIGKILL. It takes no longer than limit.
 func (t *Tree) Close(limit time.Duration) {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	deadline := time.Now().Add(limit)
-	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
-		t.mu.Lock()
-		all := table()
-		alive := 0
-		for _, e := range t.descendants(all) {
-			if !e.zombie {
-				alive++
-				_ = unix.Kill(e.pid, unix.SIGKILL)
-			}
-		}
-		t.reapOrphans(all)
-		t.mu.Unlock()
-		if alive == 0 || time.Now().After(deadline) {
-			return
+	begin := time.Now()
+	sig := unix.SIGTERM // once; then 0, which only looks
+	for pause := firstPoll; t.signalAll(sig) > 0 && time.Since(begin) < limit; pause = min(2*pause, lastPoll) {
+		if sig = 0; time.Since(begin) >= limit/4 {
+			sig = unix.SIGKILL
 		}
 		time.Sleep(pause)
 	}
+}
+
+// signalAll signals every process below this one and returns how many there were.
+func (t *Tree) signalAll(sig unix.Signal) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := table()
+	alive := 0
+	for _, e := range t.descendants(all) {
+		if !e.zombie {
+			alive++
+			_ = unix.Kill(e.pid, sig)
+		}
+	}
+	t.reapOrphans(all)
+	return alive
 }
 
 // descendants lists every process below this one.
