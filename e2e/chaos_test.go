@@ -211,18 +211,18 @@ func openDatabase(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// checkTurn sees that a message has one turn, one row of its own, and one final reply, the one that the client got.
+// checkTurn sees that a message, which its text tells from all others, has one turn, one row of its own, and one final reply, the one that the client got.
 func checkTurn(t *testing.T, db *sql.DB, a answer) {
 	t.Helper()
 	var turns, users, finals int
 	var final string
-	err := db.QueryRow(`SELECT count(*), coalesce(max(final), '') FROM hs_turns WHERE message_id = ?`, a.id).Scan(&turns, &final)
+	err := db.QueryRow(`SELECT count(*), coalesce(max(t.final), '') FROM hs_turns t JOIN hs_inbox i ON i.turn_id = t.id WHERE i.text = ?`, a.text).Scan(&turns, &final)
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = db.QueryRow(`SELECT count(*) FILTER (WHERE m.role = 'user'),
 			count(*) FILTER (WHERE m.role = 'assistant' AND m.tool_calls IS NULL)
-		FROM messages m JOIN hs_steps s ON s.message_id = m.id JOIN hs_turns t ON t.id = s.turn_id WHERE t.message_id = ?`, a.id).Scan(&users, &finals)
+		FROM messages m JOIN hs_steps s ON s.message_id = m.id JOIN hs_inbox i ON i.turn_id = s.turn_id WHERE i.text = ?`, a.text).Scan(&users, &finals)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func checkOrder(t *testing.T, db *sql.DB, chat []answer) {
 		return
 	}
 	rows, err := db.Query(`SELECT role, coalesce(content, ''), tool_calls IS NOT NULL FROM messages
-		WHERE session_id = (SELECT session_id FROM hs_turns WHERE message_id = ?) ORDER BY id`, chat[0].id)
+		WHERE session_id = (SELECT session_id FROM hs_inbox WHERE text = ?) ORDER BY id`, chat[0].text)
 	if err != nil {
 		t.Fatal(err)
 	}
