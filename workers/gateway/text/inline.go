@@ -102,7 +102,7 @@ func linkable(dest string) bool {
 	case "http", "https":
 		return strings.Contains(strings.Trim(u.Hostname(), "."), ".")
 	case "tg":
-		return true
+		return u.Host != ""
 	}
 	return false
 }
