@@ -29,6 +29,9 @@ var secretNames = []string{"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CRED
 // by which bash runs or defines something before the command.
 var ownNames = []string{"HERMES_", "PLUGIN_", "NOTIFY_", "WATCHDOG_", "LISTEN_", "INVOCATION_", "JOURNAL_", "BASH_ENV", "BASH_FUNC_", "BASHOPTS", "SHELLOPTS", "PROMPT_COMMAND", "LD_", "PWD", "OLDPWD"}
 
+// workerMark is how the supervisor knows whose a process is that outlived its worker. It must reach every descendant.
+const workerMark = "HERMES_WORKER"
+
 // defaultPath is for a worker that was started without one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -40,7 +43,7 @@ func commandEnv(environ, pass []string, home string) []string {
 		name, _, _ := strings.Cut(v, "=")
 		upper := strings.ToUpper(name)
 		switch {
-		case slices.Contains(pass, name):
+		case name == workerMark || slices.Contains(pass, name):
 		case slices.ContainsFunc(secretNames, func(s string) bool { return strings.Contains(upper, s) }):
 			continue
 		case name == "ENV" || slices.ContainsFunc(ownNames, func(s string) bool { return strings.HasPrefix(upper, s) }):

@@ -76,14 +76,14 @@ func TestSecretsAreNotInACommandsEnvironment(t *testing.T) {
 	for name, value := range map[string]string{
 		"OPENAI_API_KEY": "s3cret", "TELEGRAM_BOT_TOKEN": "s3cret", "my_secret": "s3cret", "DB_PASSWORD": "s3cret", "AWS_CREDENTIALS": "s3cret",
 		"HERMES_SUPERVISOR_WORKER": "s3cret", "PLUGIN_CLIENT_CERT": "s3cret", "NOTIFY_SOCKET": "s3cret", "BASH_ENV": "s3cret", "BASH_FUNC_ls%%": "() { echo s3cret; }",
-		"ALLOWED_TOKEN": "passed", "PLAIN": "kept",
+		"ALLOWED_TOKEN": "passed", "PLAIN": "kept", "HERMES_WORKER": "home-run/tools/1",
 	} {
 		t.Setenv(name, value)
 	}
 	f := started(t, func(c *ipc.ToolsConfig) { c.EnvPassthrough = []string{"ALLOWED_TOKEN"} })
 	var r terminalResult
 	f.ok("terminal", args{"command": "env; ls"}, &r)
-	for _, want := range []string{"ALLOWED_TOKEN=passed", "PLAIN=kept", "PATH=", "TERM=dumb", "HERMES_HOME=" + f.home, "PWD=" + f.work} {
+	for _, want := range []string{"ALLOWED_TOKEN=passed", "PLAIN=kept", "HERMES_WORKER=home-run/tools/1", "PATH=", "TERM=dumb", "HERMES_HOME=" + f.home, "PWD=" + f.work} {
 		if !strings.Contains(r.Output, want) {
 			t.Errorf("%s is missing in %s", want, r.Output)
 		}
