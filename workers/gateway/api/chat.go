@@ -60,8 +60,8 @@ func (a *adapter) complete(w http.ResponseWriter, r *http.Request) {
 	}
 	defer a.services.Begin()()
 	var err error
-	// Not ended by the client's end: the turn has to be known to be ended too.
-	if c.accepted, err = a.services.Accept(a.stopping, c.message()); err != nil {
+	// Neither a client that goes nor a stop cuts this short: what became of the message has to be known.
+	if c.accepted, err = a.services.Accept(context.WithoutCancel(r.Context()), c.message()); err != nil {
 		a.log.Warn("message not accepted", "error", err)
 		acceptFailure(err, c.key != "").write(w)
 		return

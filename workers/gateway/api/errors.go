@@ -78,8 +78,11 @@ func acceptFailure(err error, keyed bool) *failure {
 	case errors.Is(err, ipc.ErrBusy), errors.Is(err, ipc.ErrRefused):
 		return unavailable("not_accepted", "The message was not taken: %s. Try again.", err)
 	}
-	f := unavailable("not_confirmed", "It is not known whether the message was taken: %s. Try again with the same Idempotency-Key.", err)
-	f.Final = !keyed
+	if keyed {
+		return unavailable("not_confirmed", "It is not known whether the message was taken: %s. Try again with the same Idempotency-Key.", err)
+	}
+	f := unavailable("not_confirmed", "It is not known whether the message was taken: %s. It was sent without an Idempotency-Key, so a repeat may have it answered twice.", err)
+	f.Final = true
 	return f
 }
 

@@ -28,6 +28,7 @@ type Turn struct {
 	final     *turnv1.Final
 	interrupt chan struct{} // closed when the turn is to end
 	stopped   bool
+	followers int // that have ever begun to follow
 	approvals map[string]*approval
 }
 
@@ -50,6 +51,9 @@ func (t *Turn) Interrupted() <-chan struct{} { return t.interrupt }
 
 // Over is closed when the host ends; a script that waits for something waits for this too.
 func (t *Turn) Over() <-chan struct{} { return t.h.ctx.Done() }
+
+// Followed returns when somebody has begun to follow the turn, so that all that is said from now on reaches it.
+func (t *Turn) Followed() { t.h.wait(t.h.ctx, func() bool { return t.followers > 0 }) }
 
 // Done returns when the turn has ended.
 func (t *Turn) Done(ctx context.Context) bool {
@@ -151,6 +155,8 @@ func (h *Host) run(t *Turn) {
 func (h *Host) follow(ctx context.Context, t *Turn, send func(*turnv1.TurnEvent) error) error {
 	h.mu.Lock()
 	next, first := t.soFar()
+	t.followers++
+	h.change()
 	h.mu.Unlock()
 	for seq := uint64(1); ; {
 		for _, e := range first {
