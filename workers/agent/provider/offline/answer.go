@@ -75,6 +75,10 @@ type result struct {
 	Error    json.RawMessage `json:"error"`
 	ExitCode *int            `json:"exit_code"`
 	Meaning  string          `json:"exit_code_meaning"`
+	Path     string          `json:"path"`
+	Written  *int            `json:"bytes_written"`
+	TaskID   string          `json:"task_id"`
+	Status   string          `json:"status"`
 }
 
 // render turns a tool result into what a person wants to see of it.
@@ -93,6 +97,10 @@ func render(tool, content string) string {
 	case failure != "":
 	case r.Message != "":
 		lines = append(lines, r.Message)
+	case r.Written != nil:
+		lines = append(lines, fmt.Sprintf("wrote %d bytes to %s", *r.Written, r.Path))
+	case r.TaskID != "":
+		lines = append(lines, fmt.Sprintf("task %s is %s", r.TaskID, r.Status))
 	default:
 		return orNothing(content)
 	}

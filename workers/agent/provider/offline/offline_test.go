@@ -85,6 +85,8 @@ func TestAnswersWithResults(t *testing.T) {
 		{"error that is an object", "read: x", []string{`{"error":{"code":1}}`}, `read_file failed: {"code":1}`},
 		{"content of a file", "read: x", []string{`{"content":"     1|a\n","total_lines":1}`}, "     1|a"},
 		{"message", "remember: x", []string{`{"success":true,"message":"remembered"}`}, "remembered"},
+		{"a written file", "write: x y", []string{`{"path":"/x","bytes_written":1,"created":true}`}, "wrote 1 bytes to /x"},
+		{"a task", "task: x", []string{`{"ok":true,"task_id":"t_1","status":"ready"}`}, "task t_1 is ready"},
 		{"unknown fields", "task: x", []string{`{"id":"t_1"}`}, `{"id":"t_1"}`},
 		{"no JSON", "run: x", []string{"BLOCKED: no"}, "BLOCKED: no"},
 		{"JSON of another shape", "run: x", []string{`[1]`}, `[1]`},
