@@ -212,7 +212,7 @@ func code(err error) (sqlite3.ErrNo, sqlite3.ErrNoExtended) {
 
 func isBusy(err error) bool {
 	c, _ := code(err)
-	return c == sqlite3.ErrBusy || c == sqlite3.ErrLocked
+	return c == sqlite3.ErrBusy
 }
 
 func isDamage(err error) bool {
@@ -237,7 +237,7 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", ErrDiskFull, err)
 	case e.Code == sqlite3.ErrReadonly || errno == erofs:
 		return fmt.Errorf("%w: %w", ErrReadOnly, err)
-	case e.Code == sqlite3.ErrBusy || e.Code == sqlite3.ErrLocked:
+	case e.Code == sqlite3.ErrBusy:
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case isDamage(err):
 		return fmt.Errorf("%w: %w", ErrFailed, err)

@@ -10,13 +10,19 @@ import (
 
 const (
 	lookEvery    = 8                // commits between two looks at the WAL
-	copyFrames   = 1000             // frames not yet copied (4 MiB) from which a checkpoint pays
-	gateFrames   = 4000             // frames in the WAL (16 MiB) from which readers are held back so that it can start again
-	tellFrames   = 16384            // frames (64 MiB) from which a person should know; Hermes' journal_size_limit is the same
 	truncateIdle = 30 * time.Second // without a write, after which the WAL is cut to nothing
 	lowSpace     = 256 << 20        // bytes free below which a person should know
 	tinySpace    = 128 << 10        // bytes free below which a write to a full disk is not even tried
 )
+
+// walFrames are lengths of the WAL, in frames of 4 KiB.
+type walFrames struct {
+	copy int64 // not yet copied, from which a checkpoint pays
+	gate int64 // in all, from which readers are held back so that the WAL can start again
+	tell int64 // in all, from which a person should know; journal_size_limit is the same
+}
+
+var wal = walFrames{copy: 1000, gate: 4000, tell: 16384}
 
 // afterCommit copies the WAL into the main file while the requesters have their answers. PASSIVE never waits for a
 // reader; a mode that waits stalled all writers for the whole busy timeout.
@@ -29,19 +35,18 @@ func (w *writer) afterCommit() {
 		w.notice(err)
 		return
 	}
-	if log-done >= copyFrames {
+	if log-done >= wal.copy {
 		if _, log, done, err = w.conn.checkpoint("PASSIVE"); err != nil {
 			w.notice(err)
 			return
 		}
 	}
-	switch {
-	case log >= tellFrames && log > done:
+	if log >= wal.tell && log > done {
 		w.health.set(condWAL, stateDegraded, fmt.Sprintf("the WAL of %s has %d MiB because a reader holds it", w.path, log>>8))
-	case log < gateFrames:
+	} else {
 		w.health.clear(condWAL)
 	}
-	if log >= gateFrames {
+	if log >= wal.gate {
 		w.readers.hold()
 	}
 }
