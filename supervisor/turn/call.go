@@ -56,10 +56,21 @@ type call struct {
 
 // call makes a tool call of a running turn, or attaches to it if it runs, and sends progress and its result.
 func (h *Hub) call(ctx context.Context, l *live, ls *lease, req callRequest, progress func(string) error) (*toolv1.Result, error) {
-	c, err := h.startCall(l, ls, req)
-	if err != nil {
-		return nil, err
+	for {
+		c, err := h.startCall(l, ls, req)
+		if err != nil {
+			return nil, err
+		}
+		res, err := h.attend(ctx, c, ls, progress)
+		if c.fence != ls.fence && ls.ctx.Err() == nil && errors.Is(err, ipc.ErrLeaseLost) {
+			continue // begun under the lease before, which was lost before the intent was stored
+		}
+		return res, err
 	}
+}
+
+// attend stays with a call until it ends, or its agent may no longer see that.
+func (h *Hub) attend(ctx context.Context, c *call, ls *lease, progress func(string) error) (*toolv1.Result, error) {
 	lines, leave := c.watch()
 	defer leave()
 	for {
@@ -71,7 +82,7 @@ func (h *Hub) call(ctx context.Context, l *live, ls *lease, req callRequest, pro
 		case <-c.done:
 			return c.result, c.err
 		case <-ls.ctx.Done():
-			return nil, fmt.Errorf("turn %s: %w", l.id, errNotHeld)
+			return nil, fmt.Errorf("turn %s: %w", c.live.id, errNotHeld)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -271,8 +271,10 @@ func (c *catalogue) try(tool string, late bool) (*hold, error, <-chan struct{}) 
 			defer c.mu.Unlock()
 			w.calls--
 		}}, nil, nil
-	case o == nil && (late || !c.unsettled() && c.allBack()):
+	case o == nil && len(c.offers) > 0 && (late || !c.unsettled() && c.allBack()):
 		return nil, errNoTool, nil
+	case o == nil && late:
+		return nil, errToolsAway, nil
 	case late && o.worker.attached:
 		return nil, errToolsStuck, nil
 	case late:

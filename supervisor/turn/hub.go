@@ -160,11 +160,14 @@ func (h *Hub) Close() {
 func (h *Hub) Drain(ctx context.Context) (unfinished int) {
 	h.mu.Lock()
 	h.draining = true
+	started := h.started
 	h.mu.Unlock()
 	for {
 		running, idle := h.running()
-		if running == 0 {
+		if running == 0 && started {
 			h.outbox.settle(ctx)
+		}
+		if running == 0 {
 			return 0
 		}
 		select {

@@ -39,7 +39,8 @@ type outbox struct {
 	mu      sync.Mutex
 	sending map[chat]string    // worker that delivers to the chat now
 	later   map[chat]time.Time // chats that wait for their next try
-	looking bool               // a look at the store is under way or asked for
+	asked   bool               // a look at the store is asked for
+	looking bool               // and under way
 	quiet   chan struct{}      // closed and replaced when a delivery or look ends
 
 	notices chan struct{} // closed and replaced when a notice may be there
@@ -59,7 +60,7 @@ func newOutbox(h *Hub) *outbox {
 // wake makes the outbox look for rows.
 func (o *outbox) wake() {
 	o.mu.Lock()
-	o.looking = true
+	o.asked = true
 	close(o.notices)
 	o.notices = make(chan struct{})
 	o.mu.Unlock()
@@ -87,8 +88,9 @@ func (o *outbox) loop() {
 // look begins every delivery that may begin, and returns when to look again.
 func (o *outbox) look() time.Duration {
 	o.mu.Lock()
-	o.looking = false
+	o.asked, o.looking = false, true
 	o.mu.Unlock()
+	defer o.looked()
 	ctx, cancel := o.hub.detached()
 	defer cancel()
 	now := o.hub.now()
@@ -106,7 +108,6 @@ func (o *outbox) look() time.Duration {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.rest()
 	wait := outboxSweep
 	for to, at := range o.later {
 		if !at.After(now) {
@@ -118,6 +119,13 @@ func (o *outbox) look() time.Duration {
 	return wait
 }
 
+func (o *outbox) looked() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.looking = false
+	o.rest()
+}
+
 // begin starts the delivery of a row unless its chat or gateway is busy or its gateway is not there.
 func (o *outbox) begin(r store.OutboxRow) {
 	g := o.hub.gateway(r.Platform)
@@ -125,15 +133,9 @@ func (o *outbox) begin(r store.OutboxRow) {
 		return // its attachment wakes the outbox
 	}
 	to := chat{r.Platform, r.ChatID}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.hub.now().Before(o.later[to]) {
-		return
+	if !o.reserve(to, g.id.Worker) {
+		return // the end of a delivery wakes the outbox, and so does that of a pause
 	}
-	if o.sending[to] != "" || o.count(g.id.Worker) >= sendsAtOnce {
-		return // the end of a delivery wakes the outbox
-	}
-	o.sending[to] = g.id.Worker
 	o.hub.launch(func() {
 		o.deliver(r.ID, g)
 		o.mu.Lock()
@@ -142,6 +144,17 @@ func (o *outbox) begin(r store.OutboxRow) {
 		o.mu.Unlock()
 		o.wake()
 	})
+}
+
+// reserve says whether a delivery to a chat may begin, and marks it as begun.
+func (o *outbox) reserve(to chat, worker string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.hub.now().Before(o.later[to]) || o.sending[to] != "" || o.count(worker) >= sendsAtOnce {
+		return false
+	}
+	o.sending[to] = worker
+	return true
 }
 
 // rest tells those who wait for quiet. o.mu must be held.
@@ -231,7 +244,7 @@ func resendAfter(attempt int, asked time.Duration) time.Duration {
 func (o *outbox) settle(ctx context.Context) {
 	for {
 		o.mu.Lock()
-		busy, quiet := len(o.sending) > 0 || o.looking, o.quiet
+		busy, quiet := len(o.sending) > 0 || o.asked || o.looking, o.quiet
 		o.mu.Unlock()
 		if !busy {
 			return

@@ -326,10 +326,12 @@ func TestDeliveriesOfAGatewayAreBounded(t *testing.T) {
 			g.from(fmt.Sprint("chat ", i), "1", "hi")
 		}
 		r.eventually("all are sent", func() bool { return to.count() == 3*sendsAtOnce })
+		r.eventually("the gateway is idle", func() bool { return r.hub.Busy("gateway-telegram") == 0 })
+		mu.Lock()
+		defer mu.Unlock()
 		if most != sendsAtOnce {
 			t.Errorf("%d deliveries at once, want %d", most, sendsAtOnce)
 		}
-		r.eventually("the gateway is idle", func() bool { return r.hub.Busy("gateway-telegram") == 0 })
 	})
 }
 

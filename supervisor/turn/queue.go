@@ -164,6 +164,13 @@ func (h *Hub) changed() {
 // complete ends a turn in memory after the store has ended it. It may be called more than once.
 func (h *Hub) complete(l *live, t store.Turn, usage *turnv1.Usage) {
 	h.ended.put(t.ID, usage)
+	h.remove(l, t)
+	if h.pushed(t.Platform) {
+		h.outbox.wake() // takes a lock that may be held over Hub.mu
+	}
+}
+
+func (h *Hub) remove(l *live, t store.Turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l.done {
@@ -181,9 +188,6 @@ func (h *Hub) complete(l *live, t store.Turn, usage *turnv1.Usage) {
 		h.announce(t.SessionID)
 	}
 	h.changed()
-	if h.pushed(t.Platform) {
-		h.outbox.wake()
-	}
 }
 
 // final tells a follower how a turn ended.
@@ -328,6 +332,7 @@ func (t *tickets) oldest() uint64 {
 
 // Accept stores a message and queues its turn. Once it returned, the message is answered whatever ends.
 func (h *Hub) Accept(ctx context.Context, in store.Inbound) (store.Accepted, error) {
+	in.UserName = cleanName(in.UserName)
 	if err := checkInbound(in); err != nil {
 		return store.Accepted{}, err
 	}

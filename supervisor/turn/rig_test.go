@@ -124,13 +124,14 @@ type process struct {
 	hosts  *grpc.Server
 	detach func()
 	once   sync.Once
+	ready  chan struct{} // closed when detach is set
 	dead   chan struct{}
 }
 
 // start runs a worker that serves what register adds, and attaches it to the hub.
 func (r *rig) start(id ipc.Identity, register func(p *process, s *grpc.Server)) *process {
 	r.t.Helper()
-	p := &process{rig: r, id: id, dead: make(chan struct{})}
+	p := &process{rig: r, id: id, ready: make(chan struct{}), dead: make(chan struct{})}
 	p.hosts = grpc.NewServer(ipc.ServerOptions(func(context.Context) (ipc.Identity, error) { return id, nil }, nil)...)
 	r.hub.Register(p.hosts)
 	p.host = r.dial(p.hosts)
@@ -138,6 +139,7 @@ func (r *rig) start(id ipc.Identity, register func(p *process, s *grpc.Server)) 
 	register(p, p.server)
 	p.conn = r.dial(p.server)
 	p.detach = r.hub.Attach(id, p.conn)
+	close(p.ready)
 	r.mu.Lock()
 	r.procs = append(r.procs, p)
 	r.mu.Unlock()
@@ -163,6 +165,7 @@ func (r *rig) dial(s *grpc.Server) *grpc.ClientConn {
 func (p *process) kill() {
 	p.once.Do(func() {
 		close(p.dead)
+		<-p.ready
 		_ = p.host.Close()
 		// Stop waits for handlers, and the caller may be one.
 		go p.server.Stop()

@@ -24,7 +24,7 @@ func (r *rig) caller(id ipc.Identity) *process {
 
 func TestAcceptChecksItsInput(t *testing.T) {
 	long, bad := strings.Repeat("x", maxID+1), "bad\x00"
-	for want, spoil := range map[string]func(*hostv1.AcceptRequest){
+	cases := map[string]func(*hostv1.AcceptRequest){
 		"":                                    func(*hostv1.AcceptRequest) {},
 		"chat_id: invalid request: it is":     func(r *hostv1.AcceptRequest) { r.ChatId = "" },
 		"message_id: invalid request: it is":  func(r *hostv1.AcceptRequest) { r.MessageId = "" },
@@ -34,7 +34,6 @@ func TestAcceptChecksItsInput(t *testing.T) {
 		"session_key":                         func(r *hostv1.AcceptRequest) { r.SessionKey = long },
 		"session_id":                          func(r *hostv1.AcceptRequest) { r.SessionId = bad },
 		"user_id":                             func(r *hostv1.AcceptRequest) { r.UserId = bad },
-		"user_name":                           func(r *hostv1.AcceptRequest) { r.UserName = long },
 		"model":                               func(r *hostv1.AcceptRequest) { r.Model = long },
 		"fingerprint":                         func(r *hostv1.AcceptRequest) { r.Fingerprint = long },
 		"chat_type: invalid request: \"dog\"": func(r *hostv1.AcceptRequest) { r.ChatType = "dog" },
@@ -46,24 +45,23 @@ func TestAcceptChecksItsInput(t *testing.T) {
 		"history, message 2: content": func(r *hostv1.AcceptRequest) {
 			r.History = []*turnv1.Message{{Role: "user"}, {Role: "assistant", Content: strings.Repeat("x", maxStep+1)}}
 		},
-	} {
-		t.Run(want, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				g := r.caller(ipc.Identity{Worker: "gateway-api", Role: ipc.RoleGateway, Platform: "api"})
-				req := &hostv1.AcceptRequest{ChatId: "a", MessageId: "1", Text: "hi", ChatType: "dm"}
-				spoil(req)
-				_, err := g.inbox().Accept(t.Context(), req)
-				switch {
-				case want == "" && err != nil:
-					t.Errorf("a good message: %v", err)
-				case want != "" && !errors.Is(err, ipc.ErrInvalid):
-					t.Errorf("got %v, want an invalid request", err)
-				case want != "":
-					wantContains(t, err.Error(), want)
-				}
-			})
-		})
 	}
+	bubble(t, func(t *testing.T, r *rig) {
+		g := r.caller(ipc.Identity{Worker: "gateway-api", Role: ipc.RoleGateway, Platform: "api"})
+		for want, spoil := range cases {
+			req := &hostv1.AcceptRequest{ChatId: "a", MessageId: "1", Text: "hi", ChatType: "dm"}
+			spoil(req)
+			_, err := g.inbox().Accept(t.Context(), req)
+			switch {
+			case want == "" && err != nil:
+				t.Errorf("a good message: %v", err)
+			case want != "" && !errors.Is(err, ipc.ErrInvalid):
+				t.Errorf("%s: got %v, want an invalid request", want, err)
+			case want != "":
+				wantContains(t, err.Error(), want)
+			}
+		}
+	})
 }
 
 func TestLongestMessagePasses(t *testing.T) {

@@ -126,7 +126,7 @@ func (s *turnsService) Finish(ctx context.Context, r *hostv1.FinishRequest) (*ho
 	if f.Outcome == "" || f.Outcome == store.OutcomeParked {
 		return nil, invalid("outcome", "%v is not how an agent ends a turn", r.Outcome)
 	}
-	f.Reply.Role = "assistant"
+	f.Reply.Role, f.Reply.ToolCalls = "assistant", nil // calls in a last message would stay without results
 	if f.Reply.Content == "" {
 		f.Reply.Content = textInstead(f)
 	}

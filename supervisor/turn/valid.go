@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
@@ -65,7 +66,7 @@ func checkInbound(in store.Inbound) error {
 	err := errors.Join(
 		checkID("platform", in.Platform), checkID("chat_id", in.ChatID), checkID("message_id", in.MessageID),
 		checkName("thread_id", in.ThreadID), checkName("session_key", in.SessionKey), checkName("session_id", in.SessionID),
-		checkName("user_id", in.UserID), checkName("user_name", in.UserName), checkName("model", in.Model),
+		checkName("user_id", in.UserID), checkName("model", in.Model),
 		checkName("fingerprint", in.Fingerprint), checkText("text", in.Text, maxText), checkText("system_prompt", in.System, maxText),
 	)
 	if err != nil {
@@ -118,6 +119,18 @@ func checkSteps(steps []store.Message) error {
 		}
 	}
 	return nil
+}
+
+// cleanName makes a display name fit. People put anything into theirs, and no message is refused for that.
+func cleanName(name string) string {
+	name = strings.ToValidUTF8(name, "")
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, name)
+	return oneLine(name, maxID)
 }
 
 // cut returns the beginning of s, at most limit bytes and no half character.
