@@ -11,8 +11,12 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
-// spillFolder in the home holds whole tool outputs that were cut for the model.
-const spillFolder = "tool-results"
+const (
+	// spillFolder in the home holds whole tool outputs that were cut for the model.
+	spillFolder = "tool-results"
+	// platformsFolder in the home holds one folder an adapter, as Hermes has it.
+	platformsFolder = "platforms"
+)
 
 // specs lists the workers that a configuration asks for, in the order of their start: what others call first.
 func specs(c *config.Config) ([]worker.Spec, error) {
@@ -55,6 +59,7 @@ func agentSpec(c *config.Config, n int) worker.Spec {
 			Provider: c.Model.Provider, Model: c.Model.Default, BaseURL: c.Model.BaseURL, APIKeyName: c.Model.APIKeyName,
 			MaxTurns: c.Agent.MaxTurns, APIRetries: c.Agent.APIMaxRetries, ToolsAtOnce: c.Supervisor.ToolsAtOnce,
 			Home: c.Home, ContextFileMaxChars: c.ContextFileMaxChars,
+			MemoryCharLimit: c.Memory.CharLimit, UserCharLimit: c.Memory.UserCharLimit,
 		}),
 	}
 	if c.Model.APIKeyName != "" {
@@ -81,7 +86,9 @@ func gatewaySpec(c *config.Config, platform string) worker.Spec {
 		// A platform that cannot be reached must not keep the others from being served.
 		Required: false,
 		Secrets:  a.Secrets,
-		Config:   encode(ipc.GatewayConfig{Platform: platform, Settings: a.Settings}),
+		Config: encode(ipc.GatewayConfig{
+			Platform: platform, Settings: a.Settings, Dir: filepath.Join(c.Home, platformsFolder, platform),
+		}),
 	}
 }
 
