@@ -12,7 +12,7 @@ import (
 // {env}, {config}, {said}, {tries} and {wait} are filled in.
 var advice = map[provider.Class]string{
 	provider.Auth: "The model provider at {endpoint} does not accept the key{said}. Check {key} in {env} " +
-		"(a changed key needs a restart: hermes-supervisor ctl restart), then send your message again.",
+		"(it is read when hermes-supervisor starts), then send your message again.",
 	provider.Billing:         "The account at {endpoint} has no credit left{said}. Top it up there, or set another provider under model: in {config}.",
 	provider.RateLimit:       "The model provider at {endpoint} takes no more requests for now{said}; I tried {tries}. {wait}",
 	provider.Overloaded:      "The model provider at {endpoint} is overloaded{said}; I tried {tries}. {wait}",
@@ -55,7 +55,7 @@ func (t *turn) failureText(e *provider.Error) string {
 
 // unusableText tells a person that the provider's configuration is wrong.
 func (t *turn) unusableText() string {
-	return t.fill("I have no model to answer with: {why}. Mend it in {config}, then: hermes-supervisor ctl restart "+t.agent.host.Name,
+	return t.fill("I have no model to answer with: {why}. Mend it in {config} and restart hermes-supervisor.",
 		"{why}", t.agent.unusable.Error())
 }
 

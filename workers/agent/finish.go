@@ -74,7 +74,7 @@ func (t *turn) finishCompleted(r provider.Reply) error {
 // finishStored finishes a turn whose final reply is stored already.
 func (t *turn) finishStored(m *turnv1.Message) error {
 	if _, special := outcomes[m.FinishReason]; special {
-		return t.finish(m, m.Content)
+		return t.finish(m, provider.Shorten(m.Content))
 	}
 	return t.finish(m, "")
 }
@@ -90,13 +90,14 @@ func (t *turn) finishInterrupted(r provider.Reply) error {
 	return t.finish(t.message(r), why.Error())
 }
 
-// finishFailed finishes with a text for the person, after what the model had said.
-func (t *turn) finishFailed(partial, text string) error {
+// finishFailed finishes with a text for the person, after what the model had said. The cause is the short form, for those
+// who see many turns.
+func (t *turn) finishFailed(partial, text string, cause error) error {
 	r := provider.Reply{Text: text, FinishReason: finishedError}
 	if strings.TrimSpace(partial) != "" {
 		r.Text = clip(partial, maxContent-len(text)-2) + "\n\n" + text
 	}
-	return t.finish(t.message(r), text)
+	return t.finish(t.message(r), cause.Error())
 }
 
 func (t *turn) finishPanicked(p *panicked) error {
@@ -115,7 +116,7 @@ func (t *turn) finishPanicked(p *panicked) error {
 		}
 	}
 	return t.finishFailed("", fmt.Sprintf("⚠️ I failed on this message by an error of my own (%s). It is in the log: hermes-supervisor ctl logs %s. "+
-		"Other conversations are not affected; sending the message again may work.", clip(provider.Shorten(fmt.Sprint(p.value)), 300), t.agent.host.Name))
+		"Other conversations are not affected; sending the message again may work.", provider.Shorten(fmt.Sprint(p.value)), t.agent.host.Name), p)
 }
 
 // finishBudget makes one last call without tools.

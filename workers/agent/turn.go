@@ -68,7 +68,7 @@ func (t *turn) run() error {
 	}
 	if errors.Is(err, ipc.ErrInvalid) && t.session != nil && t.ctx.Err() == nil {
 		// Nobody could do better with the same turn.
-		return t.finishFailed("", "a step of this turn cannot be stored: "+err.Error())
+		return t.finishFailed("", "⚠️ I cannot go on with this message: what the model said cannot be stored ("+provider.Shorten(err.Error())+").", err)
 	}
 	return err
 }
@@ -88,7 +88,7 @@ func (t *turn) step() (done bool, err error) {
 	case t.work.Err() != nil:
 		return true, t.finishInterrupted(provider.Reply{})
 	case t.agent.unusable != nil:
-		return true, t.finishFailed("", t.unusableText())
+		return true, t.finishFailed("", t.unusableText(), t.agent.unusable)
 	case t.rounds() >= t.agent.cfg.MaxTurns:
 		return true, t.finishBudget()
 	}
@@ -109,7 +109,7 @@ func (t *turn) round() (done bool, err error) {
 	case errors.As(err, &failure) && failure.Class == provider.Exhausted:
 		return false, fmt.Errorf("call the provider: %w: %w", ipc.ErrBusy, err)
 	case errors.As(err, &failure):
-		return true, t.finishFailed(reply.Text, t.failureText(failure))
+		return true, t.finishFailed(reply.Text, t.failureText(failure), failure)
 	case err != nil:
 		return false, err
 	case len(reply.ToolCalls) == 0:
