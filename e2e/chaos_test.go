@@ -51,8 +51,8 @@ type answer struct {
 const (
 	// effectUnknown is part of what the model, and through it the person, is told about a call whose effect is unknown.
 	effectUnknown = "unknown"
-	// parkedSays is part of the answer to a message whose turn was interrupted three times in a row.
-	parkedSays = "interrupted 3 times in a row"
+	// parkedSays is part of the answer to a message whose turn was interrupted three times or more in a row.
+	parkedSays = "times in a row without getting any further"
 	// parkedPart is how many of the messages, in percent, chaos may hit three times in a row.
 	parkedPart = 10
 )
@@ -282,7 +282,7 @@ func (k *killer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Duration(100+k.random.IntN(500)) * time.Millisecond):
+		case <-time.After(time.Duration(200+k.random.IntN(1000)) * time.Millisecond):
 		}
 		st, err := k.sys.status()
 		if err != nil || st.Supervisor.State != "ready" {
