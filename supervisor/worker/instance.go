@@ -211,7 +211,7 @@ func (i *instance) explain(err error) error {
 			return fmt.Errorf("%w (%w)", err, errHopeless)
 		}
 		return err
-	case i.peer != nil, errors.Is(err, errAborted):
+	case i.peer != nil, errors.Is(err, errAborted), errors.Is(err, errSocket):
 		return err
 	case line == "":
 		if none != nil && len(p.signals()) > 0 {
@@ -230,6 +230,9 @@ func (i *instance) explain(err error) error {
 		if spoken := ipc.Versions(nil); spoken[v] == nil {
 			return fmt.Errorf("it speaks worker protocol %d, this supervisor speaks %d: install both from one build (%w)", v, ipc.ProtocolVersion, errHopeless)
 		}
+	}
+	if !i.process.spec.Plain && (len(parts) < 6 || parts[5] == "") {
+		return fmt.Errorf("it names no certificate in its handshake; a plugin in another language than Go needs plain: true (%w)", errHopeless)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -127,7 +128,10 @@ func (l *launcher) preflight() error {
 // connect starts the process and go-plugin's connection to it. go-plugin blocks where it likes, so it runs in a goroutine
 // of its own, which the end of the process and the limit of a dial set free (tidy waits for it).
 func (l *launcher) connect(ctx context.Context, inst *instance) error {
-	inst.config = l.clientConfig(inst)
+	var err error
+	if inst.config, err = l.clientConfig(inst); err != nil {
+		return err
+	}
 	inst.client = plugin.NewClient(inst.config)
 	inst.connected = make(chan struct{})
 	go func() {
@@ -166,12 +170,21 @@ func dispense(client *plugin.Client) (*ipc.Peer, error) {
 }
 
 // clientConfig returns a configuration for one start: go-plugin writes into it.
-func (l *launcher) clientConfig(inst *instance) *plugin.ClientConfig {
+func (l *launcher) clientConfig(inst *instance) (*plugin.ClientConfig, error) {
+	var security *tls.Config
+	var variables []string
+	if !l.spec.Plain {
+		config, cert, err := mutualTLS()
+		if err != nil {
+			return nil, err
+		}
+		security, variables = config, []string{clientCertEnv + "=" + cert}
+	}
 	return &plugin.ClientConfig{
 		HandshakeConfig:     ipc.Handshake,
 		VersionedPlugins:    ipc.Versions(nil),
 		AllowedProtocols:    []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:            !l.spec.Plain,
+		TLSConfig:           security,
 		GRPCBrokerMultiplex: !l.spec.Plain,
 		SkipHostEnv:         true,
 		// Ours comes first, so that the worker's stacks are seen.
@@ -179,7 +192,7 @@ func (l *launcher) clientConfig(inst *instance) *plugin.ClientConfig {
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: l.env.RunDir},
 		GRPCDialOptions:  l.dialOptions(inst),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runner.Runner, error) {
-			inst.process.adopt(cmd.Env, socketDir)
+			inst.process.adopt(append(cmd.Env, variables...), socketDir)
 			return inst.process, nil
 		},
 		// What a worker prints through os.Stdout and os.Stderr after its handshake comes over the connection.
@@ -187,7 +200,7 @@ func (l *launcher) clientConfig(inst *instance) *plugin.ClientConfig {
 		SyncStderr: &lateWriter{process: inst.process, stream: logs.StreamStderr},
 		// Off is the one level at which go-plugin does not parse lines; a null logger is not off.
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
-	}
+	}, nil
 }
 
 // dialOptions make go-plugin's dial wait for the connection, so that a worker that dies meanwhile is an error there, where

@@ -140,6 +140,7 @@ func TestFailedStartsSayWhy(t *testing.T) {
 		"exits":          {func(s *Spec) { s.Args = []string{"exit"} }, []string{"ended before its handshake", "code 3", "cannot read the list of wishes"}, false},
 		"babbles":        {func(s *Spec) { s.Args = []string{"babble"} }, []string{"no handshake in the first 64 lines", `"line 0"`}, false},
 		"lies":           {func(s *Spec) { s.Args = []string{"liar"} }, []string{"/run/somebody-elses-socket", "not in its own folder"}, false},
+		"no mutual TLS":  {func(s *Spec) { s.Args = []string{"other-language"} }, []string{"names no certificate", "plain: true"}, true},
 		"refuses":        {func(s *Spec) { s.Args, s.Config = []string{"refuse"}, []byte(`{"a":1}`) }, []string{"the door is shut", `{"a":1}`}, false},
 		"other program":  {func(s *Spec) { s.Path, s.Args = "/bin/sh", []string{"-c", "exit 7"} }, []string{"ended before its handshake", "code 7"}, false},
 	} {

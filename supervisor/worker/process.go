@@ -309,14 +309,16 @@ func (p *process) ID() string {
 // Diagnose adds to go-plugin's error when the handshake is odd. We say it better elsewhere.
 func (p *process) Diagnose(context.Context) string { return "" }
 
+var errSocket = errors.New("its handshake names")
+
 // PluginToHost lets go-plugin connect only to a socket in the folder that this worker was given: a handshake naming
 // another worker's socket is a lie.
 func (p *process) PluginToHost(network, addr string) (string, string, error) {
 	if network != "unix" || filepath.Dir(addr) != p.socketDir {
-		return "", "", fmt.Errorf("its handshake names %s %q, which is not in its own folder %s", network, addr, p.socketDir)
+		return "", "", fmt.Errorf("%w %s %q, which is not in its own folder %s", errSocket, network, addr, p.socketDir)
 	}
 	if st, err := os.Lstat(addr); err != nil || st.Mode()&os.ModeSocket == 0 {
-		return "", "", fmt.Errorf("its handshake names %q, which is no socket", addr)
+		return "", "", fmt.Errorf("%w %q, which is no socket", errSocket, addr)
 	}
 	return network, addr, nil
 }

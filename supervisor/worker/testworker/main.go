@@ -69,6 +69,8 @@ func beforeServing(fault string) {
 		time.Sleep(time.Hour)
 	case "dies-after-handshake":
 		dieAfterHandshake()
+	case "other-language":
+		os.Unsetenv("PLUGIN_CLIENT_CERT")
 	case "old-protocol":
 		os.Setenv("PLUGIN_PROTOCOL_VERSIONS", "7")
 		plugin.Serve(&plugin.ServeConfig{
@@ -112,7 +114,9 @@ func (r *role) Register(*grpc.Server) {}
 
 func (r *role) Start(ctx context.Context, host *workers.Host, config json.RawMessage) error {
 	r.host = host
-	report()
+	if r.fault != "quick" {
+		report()
+	}
 	if r.fault == "refuse" {
 		return fmt.Errorf("the door is shut: %s", config)
 	}
