@@ -7,10 +7,12 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/workers"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/api"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/telegram"
 )
 
 func main() {
 	workers.Main(ipc.RoleGateway, gateway.New(gateway.Adapters{
-		api.Platform: api.Open,
+		api.Platform:      api.Open,
+		telegram.Platform: telegram.Open,
 	}))
 }
