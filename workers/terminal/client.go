@@ -56,7 +56,10 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix:"+socket, append(ipc.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// gRPC's own backoff grows to two minutes, which is meant for networks.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstDelay, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstDelay, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
 	)...)
 }
 

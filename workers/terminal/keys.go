@@ -75,8 +75,8 @@ func (k *keys) line(ctx context.Context) (string, error) {
 	}
 }
 
-// editor gives keys to a line editor. Ctrl-C ends the edit, which the editor takes for the end of the input; broken tells
-// the two apart.
+// editor gives keys to one line editor. Ctrl-C ends the edit, which the line editor takes for the end of the input; broken
+// tells the two apart.
 type editor struct {
 	keys   *keys
 	ctx    context.Context
@@ -84,28 +84,18 @@ type editor struct {
 	broken atomic.Bool
 }
 
-// clearLine is Ctrl-E, Ctrl-U: what was typed before Ctrl-C is gone.
-const clearLine = "\x05\x15"
-
 func (e *editor) Read(p []byte) (int, error) {
 	b, err := e.keys.next(e.ctx)
 	if err != nil {
 		return 0, err
 	}
-	if i := bytes.IndexByte(b, ctrlC); i >= 0 {
-		if i == 0 && len(p) > len(clearLine) {
-			e.keys.rest = b[1:]
-			e.broken.Store(true)
-			return copy(p, clearLine+"\x03"), nil
-		}
-		if i > 0 {
-			e.keys.rest, b = b[i:], b[:i]
-		}
-	}
 	n := copy(p, b)
-	if n < len(b) {
-		e.keys.rest = append(b[n:len(b):len(b)], e.keys.rest...)
+	// What is after a Ctrl-C is for the next edit.
+	if i := bytes.IndexByte(p[:n], ctrlC); i >= 0 {
+		n = i + 1
+		e.broken.Store(true)
 	}
+	e.keys.rest = b[n:]
 	return n, nil
 }
 

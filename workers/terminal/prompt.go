@@ -19,11 +19,11 @@ import (
 // Ctrl-Z work while an answer comes.
 type prompt struct {
 	in, out *os.File
-	editor  *editor
-	line    *term.Terminal
+	keys    *keys
+	history term.History
 
-	mu      sync.Mutex
-	editing bool
+	mu   sync.Mutex
+	line *term.Terminal // nil between two edits
 }
 
 const (
@@ -32,14 +32,32 @@ const (
 )
 
 func newPrompt(in, out *os.File, k *keys) *prompt {
-	e := &editor{keys: k, ctx: context.Background(), out: out}
-	p := &prompt{in: in, out: out, editor: e, line: term.NewTerminal(e, promptText)}
+	return &prompt{in: in, out: out, keys: k, history: term.NewTerminal(nil, "").History}
+}
+
+// begin puts a line editor on the screen. Each edit has a new one: one that was ended by Ctrl-C keeps keys it has read.
+func (p *prompt) begin(e *editor) *term.Terminal {
+	line := term.NewTerminal(e, promptText)
+	line.History = p.history
+	line.SetBracketedPasteMode(true)
+	p.mu.Lock()
+	p.line = line
+	p.mu.Unlock()
 	p.resize()
-	return p
+	return line
+}
+
+func (p *prompt) end(line *term.Terminal) {
+	p.mu.Lock()
+	p.line = nil
+	p.mu.Unlock()
+	line.SetBracketedPasteMode(false)
 }
 
 func (p *prompt) resize() {
-	if w, h, err := term.GetSize(int(p.out.Fd())); err == nil && w > 0 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w, h, err := term.GetSize(int(p.out.Fd())); err == nil && w > 0 && p.line != nil {
 		_ = p.line.SetSize(w, h)
 	}
 }
@@ -73,23 +91,17 @@ func (p *prompt) read(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("terminal: %w", err)
 	}
-	p.setEditing(true)
-	p.line.SetBracketedPasteMode(true)
-	defer func() {
-		p.line.SetBracketedPasteMode(false)
-		p.setEditing(false)
-		_ = term.Restore(int(p.in.Fd()), state)
-	}()
-	p.editor.ctx = ctx
-	p.editor.broken.Store(false)
-	p.line.SetPrompt(promptText)
+	defer func() { _ = term.Restore(int(p.in.Fd()), state) }()
+	e := &editor{keys: p.keys, ctx: ctx, out: p.out}
+	editing := p.begin(e)
+	defer p.end(editing)
 	var lines []string
 	for {
-		line, err := p.line.ReadLine()
+		line, err := editing.ReadLine()
 		switch {
 		case errors.Is(err, term.ErrPasteIndicator):
 			lines = append(lines, line)
-		case err != nil && p.editor.broken.Load():
+		case err != nil && e.broken.Load():
 			_, _ = io.WriteString(p.out, "\r\n")
 			return "", errBroken
 		case err != nil:
@@ -99,21 +111,15 @@ func (p *prompt) read(ctx context.Context) (string, error) {
 		default:
 			return strings.TrimRight(strings.Join(append(lines, line), "\n"), "\n"), nil
 		}
-		p.line.SetPrompt(continueText)
+		editing.SetPrompt(continueText)
 	}
-}
-
-func (p *prompt) setEditing(on bool) {
-	p.mu.Lock()
-	p.editing = on
-	p.mu.Unlock()
 }
 
 // notice shows a text above the line that is edited, or as a line of the screen.
 func (p *prompt) notice(s *screen, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.editing {
+	if p.line != nil {
 		_, _ = p.line.Write([]byte("✉ " + clean(text) + "\n"))
 		return
 	}
@@ -154,31 +160,28 @@ func (c *conversation) interactive(ctx context.Context, p *prompt) error {
 	}
 }
 
-// edit reads a message, or returns errLeft when the process is to end.
+// edit reads a message. It returns errBroken at Ctrl-C and errLeft when the process is to end.
 func (c *conversation) edit(ctx context.Context, p *prompt) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := false
+	var caught error
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case s := <-c.signals:
-				if s != os.Interrupt { // a Ctrl-C during an edit is a key
-					ended = true
-					cancel()
-					return
-				}
+		select {
+		case <-ctx.Done():
+		case s := <-c.signals:
+			// Ctrl-C is a key during the edit and a signal just before it.
+			if caught = errLeft; s == os.Interrupt {
+				caught = errBroken
 			}
+			cancel()
 		}
 	})
 	text, err := p.read(ctx)
 	cancel()
 	watching.Wait()
-	if ended {
-		return "", errLeft
+	if err != nil && caught != nil {
+		return "", caught
 	}
 	return text, err
 }

@@ -21,7 +21,7 @@ type screen struct {
 
 	midLine bool // the cursor is behind a text
 	steps   map[uint32]*step
-	current uint32
+	open    *step           // the one whose text came last, if no tool was called since
 	calls   map[string]bool // started; true: finished too
 	attempt uint32
 	said    map[string]bool // notices
@@ -44,7 +44,7 @@ func (s *screen) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steps, s.calls, s.said = map[uint32]*step{}, map[string]bool{}, map[string]bool{}
-	s.current, s.attempt = 0, 0
+	s.open, s.attempt = nil, 0
 }
 
 // rejoin says that events begin anew.
@@ -76,6 +76,7 @@ func (s *screen) show(ev *turnv1.TurnEvent) {
 	case *turnv1.TurnEvent_ToolStarted:
 		if _, known := s.calls[e.ToolStarted.CallId]; !known {
 			s.calls[e.ToolStarted.CallId] = false
+			s.open = nil
 			s.line(fmt.Sprintf("→ %s  %s", e.ToolStarted.Tool, flat(e.ToolStarted.Summary, 200)))
 		}
 	case *turnv1.TurnEvent_ToolProgress:
@@ -124,11 +125,9 @@ func (s *screen) text(d *turnv1.TextDelta) {
 	if st == nil {
 		st = &step{}
 		s.steps[d.Seq] = st
-		if s.current != d.Seq {
-			s.endLine()
-		}
+		s.endLine()
 	}
-	s.current = d.Seq
+	s.open = st
 	if d.Snapshot {
 		st.fresh = d.Text
 	} else {
@@ -156,8 +155,9 @@ func (s *screen) final(f *turnv1.Final) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.quiet && f.Text != "" {
-		st := s.steps[s.current]
+		st := s.open
 		if st == nil {
+			s.endLine()
 			st = &step{}
 		}
 		if st.written != f.Text {
