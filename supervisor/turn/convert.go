@@ -80,9 +80,11 @@ func unixSeconds(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
 }
 
+// fromUnix returns no time for what is none.
 func fromUnix(s float64) time.Time {
-	if math.IsNaN(s) || s <= 0 || s > 1e12 {
+	micro := math.Round(s * 1e6)
+	if !(micro > 0 && micro < 1e18) { // also what is no number
 		return time.Time{}
 	}
-	return time.UnixMicro(int64(s * 1e6))
+	return time.UnixMicro(int64(micro))
 }

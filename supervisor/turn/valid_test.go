@@ -42,6 +42,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add(b)
 	}
 	add(&turnv1.Message{Role: "user", Content: "hello", Timestamp: 1782000000.25})
+	add(&turnv1.Message{Role: "user", Timestamp: 1e-7})
 	add(&turnv1.Message{Role: "assistant", Seq: 3, ToolCalls: []*turnv1.ToolCall{{Id: "c", Name: "terminal", ArgumentsJson: "{"}},
 		Usage: &turnv1.Usage{InputTokens: 1, OutputTokens: -2}, Reasoning: "because", FinishReason: "tool_calls"})
 	f.Fuzz(func(t *testing.T, b []byte) {
