@@ -10,7 +10,7 @@ import (
 )
 
 func TestConnectedMeansThatAPollCompleted(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		wedge := r.bot.Fail(bottest.Fault{Kind: bottest.Hang, Method: "getUpdates"})
 		r.start()
 		if len(r.bot.Calls("getMe")) == 0 {
@@ -29,7 +29,7 @@ func TestConnectedMeansThatAPollCompleted(t *testing.T) {
 // B108, B109: the counter of conflicts began anew with each poll that was merely started, and the bot was deaf for
 // days while all looked well.
 func TestARivalIsSeenWithoutASpinAndRecoversByItself(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.set["home_chat"] = id64(bob)
 		r.start()
 		r.wantState(gateway.StateConnected)
@@ -58,7 +58,7 @@ func TestARivalIsSeenWithoutASpinAndRecoversByItself(t *testing.T) {
 
 // B117: the old process's last poll is held for a while, and a restart into it must not be its end.
 func TestARestartIntoAMinuteOfConflictSucceeds(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Rival(true)
 		r.start()
 		for range 60 {
@@ -73,7 +73,7 @@ func TestARestartIntoAMinuteOfConflictSucceeds(t *testing.T) {
 
 // B111: only one thing polls, whatever goes wrong.
 func TestPollsAreStrictlySequential(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.set["retry_longest"] = "2s"
 		kinds := []bottest.FaultKind{bottest.CutBefore, bottest.CutAfter, bottest.Garbage, bottest.Refuse}
 		for i := range 100 {
@@ -93,7 +93,7 @@ func TestPollsAreStrictlySequential(t *testing.T) {
 
 // B114: a probe of other methods was well for hours while polls were wedged.
 func TestWedgedPollsAreDeafnessWhateverElseWorks(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		wedge := r.bot.Fail(bottest.Fault{Kind: bottest.Hang, Method: "getUpdates"})
 		r.pass(50 * time.Second) // the poll that was under way ends
@@ -112,7 +112,7 @@ func TestWedgedPollsAreDeafnessWhateverElseWorks(t *testing.T) {
 
 // B115: an outage could not be told from silence.
 func TestAnOutageHasACauseAndAnEndWithoutTraffic(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		down := r.bot.Fail(bottest.Fault{Kind: bottest.CutBefore})
 		r.bot.Cut()
@@ -129,7 +129,7 @@ func TestAnOutageHasACauseAndAnEndWithoutTraffic(t *testing.T) {
 }
 
 func TestNetworkErrorsAreWaitedOutForEver(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		down := r.bot.Fail(bottest.Fault{Kind: bottest.CutBefore})
 		r.start()
 		r.pass(72 * time.Hour)
@@ -148,7 +148,7 @@ func TestNetworkErrorsAreWaitedOutForEver(t *testing.T) {
 
 func TestARefusedTokenIsSaidAndTriedSeldom(t *testing.T) {
 	for _, status := range []int{401, 404} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			refused := r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Status: status})
 			r.start()
 			r.wantState(gateway.StateUnauthorised)
@@ -165,7 +165,7 @@ func TestARefusedTokenIsSaidAndTriedSeldom(t *testing.T) {
 }
 
 func TestAFloodOfPollsIsObeyed(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "getUpdates", Status: 429, RetryAfter: 40, Times: 1})
 		r.start()
 		r.pass(time.Minute)
@@ -178,7 +178,7 @@ func TestAFloodOfPollsIsObeyed(t *testing.T) {
 }
 
 func TestAWebhookIsTakenAwayWithoutLosingWhatWaits(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.SetWebhook("https://old.example.com/hook")
 		r.bot.Say(bottest.Post{From: ann, Text: "sent to the webhook"})
 		r.start()
@@ -193,7 +193,7 @@ func TestAWebhookIsTakenAwayWithoutLosingWhatWaits(t *testing.T) {
 
 // After a quiet week Telegram chooses new numbers, which may be lower. An old offset would drop all of them unseen.
 func TestNumbersThatBeginAnewAreReceived(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "before"})
 		r.pass(8 * 24 * time.Hour)
@@ -206,7 +206,7 @@ func TestNumbersThatBeginAnewAreReceived(t *testing.T) {
 }
 
 func TestASupervisorThatIsAwayIsWaitedForAndSaid(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.host.fail(gone)
 		r.bot.Say(bottest.Post{From: ann, Text: "one"})
@@ -232,7 +232,7 @@ func TestASupervisorThatIsAwayIsWaitedForAndSaid(t *testing.T) {
 }
 
 func TestDrainTakesNothingNewAndKeepsTheRestForTheSuccessor(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "before"})
 		r.pass(time.Second)

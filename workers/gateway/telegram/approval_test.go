@@ -34,7 +34,7 @@ func TestButtonsDecide(t *testing.T) {
 		{"✅ Allow", "✅ Allowed (Ann)", true},
 		{"⛔ Refuse", "⛔ Refused (Ann)", false},
 	} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.start()
 			q := r.ask()
 			if !strings.Contains(q.Text, "rm -rf ```build```") || !strings.Contains(q.Text, "it deletes files") {
@@ -62,7 +62,7 @@ func TestButtonsDecide(t *testing.T) {
 }
 
 func TestSilenceIsShown(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.ask()
 		r.show(to(ann), "turn_1", &turnv1.TurnEvent{Event: &turnv1.TurnEvent_Decision{Decision: &turnv1.ApprovalDecision{ApprovalId: approvalID, By: "timeout"}}})
@@ -77,7 +77,7 @@ func TestCommandsDecide(t *testing.T) {
 		text     string
 		approved bool
 	}{{"/approve", true}, {"/deny 1", false}} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.start()
 			r.ask()
 			r.bot.Say(bottest.Post{From: ann, Text: c.text})
@@ -93,7 +93,7 @@ func TestCommandsDecide(t *testing.T) {
 }
 
 func TestStrangersDoNotDecide(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.users = list{"1001"}
 		r.start()
 		q := r.ask()
@@ -109,7 +109,7 @@ func TestStrangersDoNotDecide(t *testing.T) {
 }
 
 func TestOldButtonsAnswer(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		q := r.ask()
 		for _, data := range []string{"y:ap_of_long_ago", "x", ""} {
@@ -127,7 +127,7 @@ func TestOldButtonsAnswer(t *testing.T) {
 
 // The question outlives the process that asked it.
 func TestAButtonIsPressedAfterARestart(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		q := r.ask()
 		r.stop()
@@ -145,7 +145,7 @@ func TestAButtonIsPressedAfterARestart(t *testing.T) {
 
 // A decision that cannot be handed over now is handed over later: the press is not confirmed before.
 func TestAPressWaitsForTheSupervisor(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		q := r.ask()
 		r.bot.Fail(bottest.Fault{Kind: bottest.CutAfter, Method: "answerCallbackQuery", Times: 1})
@@ -158,7 +158,7 @@ func TestAPressWaitsForTheSupervisor(t *testing.T) {
 }
 
 func TestAQuestionIsAskedThroughAFlood(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "sendMessage", Status: 429, RetryAfter: 5, Times: 1})
 		r.bot.Fail(bottest.Fault{Kind: bottest.CutBefore, Method: "sendMessage", Times: 1})
@@ -170,7 +170,7 @@ func TestAQuestionIsAskedThroughAFlood(t *testing.T) {
 }
 
 func TestAQuestionIsNotAskedTwice(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.ask()
 		r.show(to(ann), "turn_1", asking(approvalID, "the same again, with another deadline", time.Minute))
@@ -182,7 +182,7 @@ func TestAQuestionIsNotAskedTwice(t *testing.T) {
 }
 
 func TestAnOverlongQuestionFits(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", asking(approvalID, strings.Repeat("echo 😀 ", 5000), time.Minute))
 		if n := len(r.bot.Messages(ann)); n != 1 {

@@ -48,7 +48,7 @@ func FuzzCommandsAreReadWhole(f *testing.F) {
 
 // One table makes help and the menu.
 func TestHelpAndMenuListEveryCommand(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "/help"})
 		r.pass(time.Second)
@@ -72,7 +72,7 @@ func TestHelpAndMenuListEveryCommand(t *testing.T) {
 }
 
 func TestAMenuThatIsRefusedDoesNotKeepTheBotFromReceiving(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "setMyCommands", Status: 400})
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "hello"})
@@ -95,7 +95,7 @@ func TestCommandsAnswer(t *testing.T) {
 		{"/frobnicate", "There is no command /frobnicate"},
 	} {
 		t.Run(c.text, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.start()
 				r.bot.Say(bottest.Post{From: ann, Text: c.text})
 				r.pass(time.Second)
@@ -109,7 +109,7 @@ func TestCommandsAnswer(t *testing.T) {
 }
 
 func TestAPathIsNoCommand(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "/etc/hosts looks odd"})
 		r.pass(time.Second)
@@ -118,7 +118,7 @@ func TestAPathIsNoCommand(t *testing.T) {
 }
 
 func TestStopEndsTheTurnsOfThisConversationOnly(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "a long task"})
 		r.pass(time.Second)
@@ -135,7 +135,7 @@ func TestStopEndsTheTurnsOfThisConversationOnly(t *testing.T) {
 
 // A new process knows of a turn from its first event.
 func TestStopAfterARestart(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_9", started(1))
 		r.bot.Say(bottest.Post{From: ann, Text: "/stop"})
@@ -147,7 +147,7 @@ func TestStopAfterARestart(t *testing.T) {
 }
 
 func TestNewBeginsAnotherConversation(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		fresh := func() []bool {
 			var out []bool
 			for _, m := range r.host.messages() {
@@ -177,7 +177,7 @@ func TestNewBeginsAnotherConversation(t *testing.T) {
 }
 
 func TestQueueIsAMessage(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "/q and then this"})
 		r.pass(time.Second)
@@ -186,7 +186,7 @@ func TestQueueIsAMessage(t *testing.T) {
 }
 
 func TestAnEditedCommandIsNotDoneAgain(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		id := r.bot.Say(bottest.Post{From: ann, Text: "/new one"})
 		r.pass(time.Second)

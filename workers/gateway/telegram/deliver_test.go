@@ -25,7 +25,7 @@ func (r *rig) attempt(d gateway.Delivery) gateway.Delivered {
 }
 
 func TestAnAnswerIsAnEditOfAPlaceholderThatTheSupervisorKnows(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		q := r.bot.Say(bottest.Post{From: ann, Text: "hello"})
 		at := to(ann)
@@ -60,7 +60,7 @@ func TestAFailedRequestDoublesNothingWhereverItFails(t *testing.T) {
 			{Kind: bottest.Refuse, Status: 429, RetryAfter: 7},
 		} {
 			t.Run(fmt.Sprintf("%s %s %d", method, f.Kind, f.Status), func(t *testing.T) {
-				bubble(t, func(r *rig) {
+				bubble(t, func(t *testing.T, r *rig) {
 					r.start()
 					f.Method, f.Times = method, 3
 					r.bot.Fail(f)
@@ -81,12 +81,29 @@ func TestAFailedRequestDoublesNothingWhereverItFails(t *testing.T) {
 	}
 }
 
+// The placeholders are noted as they are sent, so that a process that dies before it reports them leaves none behind.
+func TestALostReportLeavesNoPlaceholderBehind(t *testing.T) {
+	for _, turn := range []string{"turn_1", ""} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.start()
+			d := gateway.Delivery{ID: 7, To: to(ann), Text: strings.Repeat("A long answer. ", 400), TurnID: turn, Attempt: 1}
+			r.attempt(d) // and nobody hears of it
+			r.stop()
+			r.start()
+			r.deliver(d)
+			if n := len(r.bot.All(ann)); n != 2 {
+				t.Errorf("%d messages for two parts: %.20q", n, r.bot.Texts(ann))
+			}
+		})
+	}
+}
+
 // Requests fail at random, before and after their effect, and the process is replaced in between: what the chat shows in
 // the end is each answer once, in order, beside stray placeholders.
 func TestAnswersThroughAnyFaultsAndRestarts(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				dice := rand.New(rand.NewPCG(seed, 1))
 				r.bot.Inject(func(c bottest.Call) *bottest.Fault {
 					if strings.HasPrefix(c.Method, "get") || dice.IntN(3) > 0 {
@@ -156,7 +173,7 @@ func (r *rig) deliverWithRestarts(dice *rand.Rand, d gateway.Delivery) {
 
 // B123, B124.
 func TestAFloodWaitIsObeyedAndHoldsUpNoOtherChat(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Status: 429, RetryAfter: 900, Chat: ann, Times: 1})
 		begin := time.Now()
@@ -188,7 +205,7 @@ func TestAFloodWaitIsObeyedAndHoldsUpNoOtherChat(t *testing.T) {
 
 // Many chats at once over their limits mean that the bot is: then it waits as a whole.
 func TestAFloodOfTheWholeBotIsObeyedByAllChats(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "sendMessage", Status: 429, RetryAfter: 30, Times: manyFlooded})
 		for i := range int64(manyFlooded) {
@@ -205,7 +222,7 @@ func TestAFloodOfTheWholeBotIsObeyedByAllChats(t *testing.T) {
 
 // 429 storms: a server that counts for itself refuses most, and still nothing is lost or doubled.
 func TestAStormOfRefusalsLosesNothing(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Limit(3, 20, 3*time.Second, 2)
 		r.start()
 		const chats, each = 12, 6
@@ -240,7 +257,7 @@ func TestAStormOfRefusalsLosesNothing(t *testing.T) {
 // B127.
 func TestEveryPartFitsWhateverTheText(t *testing.T) {
 	for _, s := range []string{strings.Repeat("!", 4096), strings.Repeat("<&>", 3000), strings.Repeat("😀", 5000), strings.Repeat("**a** ", 2000), "```\n" + strings.Repeat("x = 1\n", 2000) + "```"} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.start()
 			r.deliver(gateway.Delivery{ID: 1, To: to(ann), Text: s})
 			for _, c := range r.bot.Calls() {
@@ -254,7 +271,7 @@ func TestEveryPartFitsWhateverTheText(t *testing.T) {
 
 // B129.
 func TestFormattingThatIsRefusedCostsNoText(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Inject(func(c bottest.Call) *bottest.Fault {
 			if c.Params["entities"] == "" {
 				return nil
@@ -273,7 +290,7 @@ func TestFormattingThatIsRefusedCostsNoText(t *testing.T) {
 
 func TestAChatThatWantsNothingIsParkedWithTheReason(t *testing.T) {
 	for _, why := range []string{"bot was blocked by the user", "user is deactivated", "bot was kicked from the group chat"} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.start()
 			r.bot.Block(ann, why)
 			out := r.attempt(gateway.Delivery{ID: 1, To: to(ann), Text: "x", Attempt: 1})
@@ -282,7 +299,7 @@ func TestAChatThatWantsNothingIsParkedWithTheReason(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		for _, chat := range []string{"77", "elsewhere"} {
 			out := r.attempt(gateway.Delivery{ID: 1, To: gateway.To{ChatID: chat}, Text: "x", Attempt: 1})
@@ -294,7 +311,7 @@ func TestAChatThatWantsNothingIsParkedWithTheReason(t *testing.T) {
 }
 
 func TestATokenThatIsRefusedParksNothing(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		f := r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "sendMessage", Status: 401})
 		if out := r.attempt(gateway.Delivery{ID: 1, To: to(ann), Text: "x", Attempt: 1}); out.State != gateway.StateRetry {
@@ -307,7 +324,7 @@ func TestATokenThatIsRefusedParksNothing(t *testing.T) {
 
 // B130: a topic that is gone was written to for ever.
 func TestAnAnswerToATopicThatIsGoneReachesTheChat(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Supergroup(forum, "Forum", topic)
 		r.start()
 		at := gateway.To{ChatID: id64(forum), ThreadID: fmt.Sprint(topic)}
@@ -334,7 +351,7 @@ func TestAnAnswerToATopicThatIsGoneReachesTheChat(t *testing.T) {
 }
 
 func TestTheGeneralTopicIsWrittenToWithoutItsNumber(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Supergroup(forum, "Forum", topic)
 		r.start()
 		r.deliver(gateway.Delivery{ID: 1, To: gateway.To{ChatID: id64(forum), ThreadID: "1"}, Text: "x"})
@@ -347,7 +364,7 @@ func TestTheGeneralTopicIsWrittenToWithoutItsNumber(t *testing.T) {
 }
 
 func TestAGroupThatMovedIsFollowed(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Group(-5, "Team")
 		r.start()
 		first := r.attempt(gateway.Delivery{ID: 1, To: to(-5), Text: "before the move", Attempt: 1})
@@ -359,7 +376,7 @@ func TestAGroupThatMovedIsFollowed(t *testing.T) {
 }
 
 func TestAPlaceholderThatThePersonRemovedIsReplaced(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		d := gateway.Delivery{ID: 1, To: to(ann), Text: "the answer", Attempt: 1}
 		first := r.attempt(d)
@@ -371,7 +388,7 @@ func TestAPlaceholderThatThePersonRemovedIsReplaced(t *testing.T) {
 }
 
 func TestWhatIsAnsweredMayBeGone(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		at := to(ann)
 		at.ReplyTo = "4711"
@@ -385,7 +402,7 @@ func TestReplySetting(t *testing.T) {
 		set            string
 		private, group bool
 	}{{"first", true, true}, {"groups", false, true}, {"off", false, false}} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.set["reply"] = c.set
 			r.set["require_mention"] = false
 			r.bot.Supergroup(group, "Team")
@@ -404,7 +421,7 @@ func TestReplySetting(t *testing.T) {
 }
 
 func TestAnEmptyAnswerIsSaid(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.deliver(gateway.Delivery{ID: 1, To: to(ann), Text: " \n\u200b"})
 		r.wantTexts(ann, "(no text)")
@@ -426,7 +443,7 @@ func outFile(t *testing.T, dir, name, data string) gateway.OutFile {
 }
 
 func TestFilesAreSentAfterTheText(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		files := []gateway.OutFile{
 			outFile(t, r.files, "report.pdf", "%PDF"), outFile(t, r.files, "plot.png", "\x89PNG"), outFile(t, r.files, "note.ogg", "OggS"),
@@ -450,7 +467,7 @@ func TestFilesAreSentAfterTheText(t *testing.T) {
 }
 
 func TestAPictureThatIsNoneGoesAsADocument(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "sendPhoto", Status: 400, Description: "Bad Request: IMAGE_PROCESS_FAILED"})
 		r.deliver(gateway.Delivery{ID: 1, To: to(ann), Files: []gateway.OutFile{outFile(t, r.files, "odd.png", "no picture")}})
@@ -462,7 +479,7 @@ func TestAPictureThatIsNoneGoesAsADocument(t *testing.T) {
 
 // B126: a file whose sending got no answer is unknown, and a repeat carries a mark.
 func TestAFileThatMayHaveArrivedIsRepeatedWithAMark(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		f := outFile(t, r.files, "report.pdf", "%PDF")
 		r.bot.Fail(bottest.Fault{Kind: bottest.CutAfter, Method: "sendDocument", Times: 1})
@@ -481,7 +498,7 @@ func TestAFileThatMayHaveArrivedIsRepeatedWithAMark(t *testing.T) {
 }
 
 func TestAFileThatWasNotSentIsRepeatedWithoutAMark(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "sendDocument", Status: 429, RetryAfter: 3, Times: 1})
 		r.deliver(gateway.Delivery{ID: 1, To: to(ann), Files: []gateway.OutFile{outFile(t, r.files, "report.pdf", "%PDF")}})

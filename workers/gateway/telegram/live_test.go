@@ -14,7 +14,7 @@ import (
 )
 
 func TestARunningTurnIsStreamedIntoOneMessage(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", started(1))
 		r.wantTexts(ann, placeholder)
@@ -38,7 +38,7 @@ func TestEditsKeepTheirPace(t *testing.T) {
 		chat int64
 		pace time.Duration
 	}{{ann, 800 * time.Millisecond}, {group, groupInterval}} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.bot.Supergroup(group, "Team")
 			r.start()
 			for i := range 20 {
@@ -58,7 +58,7 @@ func TestEditsKeepTheirPace(t *testing.T) {
 }
 
 func TestStreamingSlowsDownAndStopsInAFlood(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", started(1))
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "editMessageText", Status: 429, RetryAfter: 1, Times: maxStrikes})
@@ -80,7 +80,7 @@ func TestStreamingSlowsDownAndStopsInAFlood(t *testing.T) {
 }
 
 func TestANewAttemptVoidsTheText(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", said("the first try says"))
 		r.show(to(ann), "turn_1", started(2))
@@ -90,7 +90,7 @@ func TestANewAttemptVoidsTheText(t *testing.T) {
 }
 
 func TestToolsAndNoticesAreShownBelowTheText(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		tool := func(id, name, summary string) *turnv1.TurnEvent {
 			return &turnv1.TurnEvent{Event: &turnv1.TurnEvent_ToolStarted{ToolStarted: &turnv1.ToolStarted{CallId: id, Tool: name, Summary: summary}}}
@@ -112,7 +112,7 @@ func TestToolsAndNoticesAreShownBelowTheText(t *testing.T) {
 }
 
 func TestALongTextIsStreamedIntoSeveralMessages(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		text := strings.Repeat("A sentence of it. ", 600)
 		r.show(to(ann), "turn_1", said(text))
@@ -128,7 +128,7 @@ func TestALongTextIsStreamedIntoSeveralMessages(t *testing.T) {
 
 // A process that dies while it streams leaves a message behind, which its successor goes on with.
 func TestAStreamedMessageOutlivesItsProcess(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", said("Half a"))
 		r.show(to(ann), "turn_1", said("Half an answer"))
@@ -144,7 +144,7 @@ func TestAStreamedMessageOutlivesItsProcess(t *testing.T) {
 }
 
 func TestShowEndsWhenAnAnswerWaits(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		ctx, cancel := context.WithCancel(r.t.Context())
 		event := said("text")
@@ -166,7 +166,7 @@ func TestShowEndsWhenAnAnswerWaits(t *testing.T) {
 }
 
 func TestWithoutStreamingOnlyTheSignIsShown(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.set["streaming"] = false
 		r.start()
 		r.show(to(ann), "turn_1", started(1))
@@ -180,7 +180,7 @@ func TestWithoutStreamingOnlyTheSignIsShown(t *testing.T) {
 }
 
 func TestTypingIsShownUntilTheAnswer(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", started(1))
 		r.pass(20 * time.Second)
@@ -198,7 +198,7 @@ func TestTypingIsShownUntilTheAnswer(t *testing.T) {
 }
 
 func TestTypingEndsWhenNothingIsHeard(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_1", started(1))
 		r.pass(2 * typingLife)
@@ -212,7 +212,7 @@ func TestTypingEndsWhenNothingIsHeard(t *testing.T) {
 
 // A sign that hangs in one chat is no reason to show none in another.
 func TestTypingOfAChatThatHangsHoldsUpNoOther(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Fail(bottest.Fault{Kind: bottest.Hang, Method: "sendChatAction", Chat: ann})
 		r.show(to(ann), "turn_1", started(1))
@@ -229,7 +229,7 @@ func TestTypingOfAChatThatHangsHoldsUpNoOther(t *testing.T) {
 
 // The answer of an earlier turn comes first in the chat, however early a later one begins.
 func TestAnswersStandInTheOrderOfTheirTurns(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "one"})
 		r.bot.Say(bottest.Post{From: ann, Text: "two"})
@@ -245,7 +245,7 @@ func TestAnswersStandInTheOrderOfTheirTurns(t *testing.T) {
 
 // A new process does not know that an answer is owed, and shows a later turn: that makes way.
 func TestAnAnswerOvertakesWhatANewProcessShowed(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.show(to(ann), "turn_2", started(1))
 		r.show(to(ann), "turn_2", said("streamed too early"))
@@ -259,7 +259,7 @@ func TestAnAnswerOvertakesWhatANewProcessShowed(t *testing.T) {
 
 // In a group each person has a conversation, and they go on side by side.
 func TestConversationsInAGroupStandBesideEachOther(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.set["require_mention"] = false
 		r.bot.Supergroup(group, "Team")
 		r.start()

@@ -39,7 +39,7 @@ func TestWhoMayUseTheBot(t *testing.T) {
 		{name: "a group that is not", set: gateway.Settings{"require_mention": false}, chat: group},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.users = c.users
 				for k, v := range c.set {
 					r.set[k] = v
@@ -89,7 +89,7 @@ func TestWhatIsMeantForTheBotInAGroup(t *testing.T) {
 		{name: "a new member", post: bottest.Post{Extra: map[string]any{"new_chat_members": []any{map[string]any{"id": 5, "first_name": "Eve"}}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				for k, v := range c.set {
 					r.set[k] = v
 				}
@@ -139,7 +139,7 @@ func TestPlacesAndSessions(t *testing.T) {
 			gateway.Message{ChatID: "-100200300", ChatType: "group", UserID: "1001", UserName: "Ann", Text: "hi", SessionKey: "agent:main:telegram:group:-100200300:1001"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.set["require_mention"] = false
 				for k, v := range c.set {
 					r.set[k] = v
@@ -161,7 +161,7 @@ func TestPlacesAndSessions(t *testing.T) {
 
 // B120: the bot started by asking Telegram to forget what waited.
 func TestMessagesFromWhileTheBotWasAwayAreTaken(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		for i := range 6 {
 			r.bot.Say(bottest.Post{From: ann, Text: fmt.Sprint("waiting ", i)})
 		}
@@ -174,7 +174,7 @@ func TestMessagesFromWhileTheBotWasAwayAreTaken(t *testing.T) {
 // With clocks that disagree by hours: age is by the server's.
 func TestMessagesThatAreTooOldAreReportedNotAnswered(t *testing.T) {
 	for _, skew := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
-		bubble(t, func(r *rig) {
+		bubble(t, func(t *testing.T, r *rig) {
 			r.bot.Skew(skew)
 			r.set["max_age"] = "1h"
 			r.bot.Say(bottest.Post{From: ann, Text: "old", Age: 3 * time.Hour})
@@ -194,7 +194,7 @@ func TestMessagesThatAreTooOldAreReportedNotAnswered(t *testing.T) {
 }
 
 func TestAnEditedMessageIsAnotherOneAndSaysSo(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		id := r.bot.Say(bottest.Post{From: ann, Text: "what is 2+3?"})
 		r.pass(time.Second)
@@ -219,7 +219,7 @@ func TestFilesAreFetched(t *testing.T) {
 		{"document", bottest.Post{File: bottest.Upload{Name: "../../etc/evil name.pdf", Data: []byte("%PDF")}}, "document", "%PDF"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.start()
 				c.post.From = ann
 				r.bot.Say(c.post)
@@ -257,7 +257,7 @@ func TestAFileThatCannotBeHadIsSaid(t *testing.T) {
 		{"cut", bottest.Post{Text: "see", Voice: []byte("x")}, &bottest.Fault{Kind: bottest.CutBefore, Method: "download"}, "EOF"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				if c.fault != nil {
 					r.bot.Fail(*c.fault)
 				}
@@ -275,7 +275,7 @@ func TestAFileThatCannotBeHadIsSaid(t *testing.T) {
 }
 
 func TestAnAlbumIsOneMessage(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		first := r.bot.Say(bottest.Post{From: ann, Text: "my holiday", Photo: []byte("one"), Group: "G"})
 		r.pass(100 * time.Millisecond) // the rest comes in another poll
@@ -293,7 +293,7 @@ func TestAnAlbumIsOneMessage(t *testing.T) {
 
 // A single update that cannot be read must not keep the bot from all that come after it.
 func TestAnUpdateOfAnUnknownKindCostsNoText(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		chat := map[string]any{"id": ann, "type": "private"}
 		from := map[string]any{"id": ann, "first_name": "Ann"}
@@ -307,7 +307,7 @@ func TestAnUpdateOfAnUnknownKindCostsNoText(t *testing.T) {
 }
 
 func TestWhatIsNoTextIsDescribed(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		for _, extra := range []map[string]any{
 			{"sticker": map[string]any{"file_id": "s", "file_unique_id": "s", "type": "regular", "emoji": "😀", "width": 1, "height": 1}},
@@ -327,7 +327,7 @@ func TestWhatIsNoTextIsDescribed(t *testing.T) {
 
 // B141, and two bots that would talk to each other for ever.
 func TestMessagesOfBotsStartNothing(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "I am a bot", Bot: true})
 		r.bot.Say(bottest.Post{From: ann, Text: "sent through the bot", Extra: map[string]any{"via_bot": map[string]any{"id": bottest.BotID, "is_bot": true, "first_name": "H"}}})
@@ -339,7 +339,7 @@ func TestMessagesOfBotsStartNothing(t *testing.T) {
 
 // B138, B132: the supervisor knows what was handed over; the adapter hands over whatever comes.
 func TestARedeliveredMessageIsHandedOverAgainAndIsTheSameOne(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		id := r.bot.Say(bottest.Post{From: ann, Text: "once"})
 		r.pass(time.Second)
@@ -354,7 +354,7 @@ func TestARedeliveredMessageIsHandedOverAgainAndIsTheSameOne(t *testing.T) {
 }
 
 func TestACrashBetweenAcceptAndOffsetDoublesNothing(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.pass(time.Second)
 		// From now on the offset cannot be confirmed: polls have no effect any more.
@@ -387,7 +387,7 @@ func TestAMessageThatIsRefusedIsSaidAndHoldsUpNothing(t *testing.T) {
 		{"for a reason that nobody foresaw", fmt.Errorf("the store has a hole")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.host.refuse = func(m gateway.Message) error {
 					if m.Text == "poison" {
 						return c.err
@@ -412,7 +412,7 @@ func TestAMessageThatIsRefusedIsSaidAndHoldsUpNothing(t *testing.T) {
 
 // B139: answers and identities of one chat never show up in another.
 func TestAThousandInterleavedMessagesKeepTheirChats(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.set["messages_per_second"] = 1000
 		for c := range 10 {
 			r.bot.Private(int64(2000+c), fmt.Sprint("Person ", c))

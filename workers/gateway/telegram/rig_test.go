@@ -129,7 +129,7 @@ type rig struct {
 const ann, bob = 1001, 1002
 
 // bubble runs a test with time of its own. The rig is not started.
-func bubble(t *testing.T, f func(r *rig)) {
+func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	dir, files, locks := t.TempDir(), t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,9 +140,11 @@ func bubble(t *testing.T, f func(r *rig)) {
 		r.bot.Private(ann, "Ann")
 		r.bot.Private(bob, "Bob")
 		r.dial = r.bot.Pipe()
-		f(r)
-		r.stop()
-		r.bot.Close()
+		defer func() {
+			r.stop()
+			r.bot.Close()
+		}()
+		f(t, r)
 	})
 }
 
