@@ -40,7 +40,8 @@ func TestOfficialClient(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	install := exec.CommandContext(ctx, npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", dir, openaiClient)
+	install := exec.CommandContext(ctx, npm, "install", "--no-audit", "--no-fund", "--ignore-scripts",
+		"--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--prefix", dir, openaiClient) // an offline machine is soon found out
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
 		skip("%s cannot be installed, so it was not tried: %v\n%s", openaiClient, err, out)
