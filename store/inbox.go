@@ -22,16 +22,19 @@ func (s *State) Accept(ctx context.Context, in Inbound) (Accepted, error) {
 	}
 	return write(ctx, s.database, func(t *tx) (Accepted, error) {
 		var a Accepted
-		err := t.get("SELECT turn_id, session_id FROM hs_inbox WHERE platform = ? AND chat_id = ? AND message_id = ?",
-			[]any{in.Platform, in.ChatID, in.MessageID}, &a.TurnID, &a.SessionID)
-		if err == nil {
-			a.Duplicate = true
-			return a, nil
-		}
-		if !errors.Is(err, ErrNotFound) {
+		var known string
+		err := t.get("SELECT turn_id, session_id, fingerprint FROM hs_inbox WHERE platform = ? AND chat_id = ? AND message_id = ?",
+			[]any{in.Platform, in.ChatID, in.MessageID}, &a.TurnID, &a.SessionID, &known)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return s.accept(t, in)
+		case err != nil:
 			return a, err
+		case known != "" && in.Fingerprint != "" && known != in.Fingerprint:
+			return Accepted{}, fmt.Errorf("message %s of %s chat %s: %w with another content", in.MessageID, in.Platform, in.ChatID, ErrExists)
 		}
-		return s.accept(t, in)
+		a.Duplicate = true
+		return a, nil
 	})
 }
 
@@ -41,8 +44,8 @@ func (s *State) accept(t *tx, in Inbound) (a Accepted, err error) {
 		return a, err
 	}
 	a.TurnID = newID("turn_")
-	if _, err = t.run(`INSERT INTO hs_inbox(platform, chat_id, message_id, text, session_id, turn_id, received_at)
-		VALUES(?, ?, ?, ?, ?, ?, ?)`, in.Platform, in.ChatID, in.MessageID, in.Text, a.SessionID, a.TurnID, seconds(now)); err != nil {
+	if _, err = t.run(`INSERT INTO hs_inbox(platform, chat_id, message_id, text, fingerprint, session_id, turn_id, received_at)
+		VALUES(?, ?, ?, ?, ?, ?, ?, ?)`, in.Platform, in.ChatID, in.MessageID, in.Text, in.Fingerprint, a.SessionID, a.TurnID, seconds(now)); err != nil {
 		return a, err
 	}
 	_, err = t.run(`INSERT INTO hs_turns(id, session_id, platform, chat_id, thread_id, message_id, user_id, user_name, accepted_at)

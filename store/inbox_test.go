@@ -242,3 +242,25 @@ func TestSessionsAreListedByActivity(t *testing.T) {
 		t.Errorf("an unknown session: %v", err)
 	}
 }
+
+func TestARepeatedIdWithAnotherContentIsRefusedAndChangesNothing(t *testing.T) {
+	s := storetest.State(t, store.Options{})
+	in := store.Inbound{Platform: "api", ChatID: "c", MessageID: "key", Text: "first", Fingerprint: "a"}
+	first, err := s.Accept(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		fingerprint string
+		want        error
+	}{{"a", nil}, {"", nil}, {"b", store.ErrExists}} {
+		in.Fingerprint = c.fingerprint
+		again, err := s.Accept(t.Context(), in)
+		if !errors.Is(err, c.want) {
+			t.Errorf("fingerprint %q: %v, want %v", c.fingerprint, err, c.want)
+		}
+		if c.want == nil && (!again.Duplicate || again.TurnID != first.TurnID) {
+			t.Errorf("fingerprint %q: %+v", c.fingerprint, again)
+		}
+	}
+}

@@ -8,6 +8,7 @@ CREATE TABLE IF NOT EXISTS hs_inbox (
     chat_id     TEXT NOT NULL,
     message_id  TEXT NOT NULL,
     text        TEXT NOT NULL,
+    fingerprint TEXT NOT NULL DEFAULT '', -- of the message as it came, to tell a repeat from a mistake
     session_id  TEXT NOT NULL,
     turn_id     TEXT NOT NULL UNIQUE,
     received_at REAL NOT NULL,
