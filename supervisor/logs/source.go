@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A Source is the output of one process of a worker.
@@ -27,8 +28,15 @@ func (b *Book) Source(worker string, pid int) *Source {
 	return s
 }
 
-// Copy reads lines until the stream ends and returns its error, nil at a plain end. It reads as fast as the process
-// writes: a process that floods is not slowed by a full pipe, its lines are dropped instead.
+// A flood is read in chunks of what a pipe holds, with a pause after each: 60 MB a second, so that who floods is hardly
+// slowed down, and a tenth of a processor for the supervisor instead of most of one.
+const (
+	linesInFlood = 100
+	floodPause   = time.Millisecond
+)
+
+// Copy reads lines until the stream ends and returns its error, nil at a plain end. Lines that are over the budget are
+// dropped, so that a process is not held up in a write for long, whatever it prints.
 func (s *Source) Copy(stream string, r *LineReader) error {
 	dumping := false
 	for {
@@ -37,6 +45,9 @@ func (s *Source) Copy(stream string, r *LineReader) error {
 			s.book.drop(s.voice, n)
 			if err != nil {
 				return plainEnd(err)
+			}
+			if n > linesInFlood {
+				time.Sleep(floodPause)
 			}
 			if n > 0 {
 				continue

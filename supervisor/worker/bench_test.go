@@ -127,3 +127,31 @@ func lastNote(b *testing.B, path string) time.Time {
 	}
 	return time.Unix(0, n)
 }
+
+// BenchmarkFlood is what a worker that prints a million lines as fast as it can costs the supervisor.
+func BenchmarkFlood(b *testing.B) {
+	for b.Loop() {
+		r := newRig(b)
+		began, used := time.Now(), processorTime(b)
+		w := New(spec("flood", "1000000"), r.hooks(), r.env)
+		ctx, cancel := context.WithCancel(context.Background())
+		over := make(chan struct{})
+		go func() { defer close(over); w.Run(ctx) }()
+		until(b, "a million lines", func() bool { return w.Status().LogLinesDropped > 990_000 })
+		wall, cpu := time.Since(began), processorTime(b)-used
+		cancel()
+		<-over
+		b.ReportMetric(ms(wall), "wall-ms")
+		b.ReportMetric(ms(cpu), "cpu-ms")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// processorTime is what this process has used, without its children.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -190,6 +190,8 @@ func TestThreeMissedChecksMakeAWorkerFrozen(t *testing.T) {
 			t.Errorf("found after %s", d)
 		}
 		time.Sleep(time.Second)
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		if g.endedFrom[0] != doQuit || s.State() != Ready || s.ghosts.starts() != 2 || !g.tidied {
 			t.Errorf("ended from %v, %s, %d starts, tidied %v", g.endedFrom, s.State(), s.ghosts.starts(), g.tidied)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,7 +243,7 @@ func TestCrashesLeaveNothingBehind(t *testing.T) {
 	s.Policy = Policy{Base: time.Nanosecond, MaxDelay: time.Nanosecond, Burst: 1 << 30}
 	w := r.live(s)
 	w.awaitReady()
-	before := measure(t)
+	before, heap := measure(t), heapInUse()
 	var zombies atomic.Int64
 	since := map[int]time.Time{}
 	stop, sampled := make(chan struct{}), make(chan struct{})
@@ -279,12 +280,36 @@ func TestCrashesLeaveNothingBehind(t *testing.T) {
 		t.Errorf("zombies at %d samples", z)
 	}
 	settles(t, before)
+	if grown := heapInUse() - heap; grown > 10<<20 {
+		t.Errorf("the heap has grown by %d KiB", grown>>10)
+	}
 	if got := w.Status().Restarts; got < int64(cycles) {
 		t.Errorf("%d restarts", got)
 	}
 	dirs, _ := filepath.Glob(r.runDir + "/*")
 	if len(dirs) > 2 {
 		t.Errorf("%d socket folders", len(dirs))
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestOrphansAreToldFromOurOwnWithoutPidfds(t *testing.T) {
+	r := newRig(t)
+	r.orphans.pids = false
+	cmd := exec.Command("sh", "-c", "exit 5") // in our group
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "our child has ended", func() bool { _, z := children(t); return len(z) == 1 })
+	r.orphans.reap()
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 5 {
+		t.Errorf("exit code of our own child: %v", err)
 	}
 }
 

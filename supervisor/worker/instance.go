@@ -99,10 +99,36 @@ func (i *instance) endsWithin(d time.Duration) bool {
 	}
 }
 
+// overWithin waits until there is no process and there will be none. A start that was broken off may still be making one,
+// which then dies at once.
+func (i *instance) overWithin(d time.Duration) bool {
+	if i.connected == nil {
+		return true // nothing was begun
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-i.process.done:
+		return true
+	case <-t.C:
+		return false
+	case <-i.connected:
+	}
+	if i.id() == 0 {
+		return true
+	}
+	select {
+	case <-i.process.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
 // tidy lets go of all that belonged to the process, which is gone or was never there. go-plugin's own clean-up has a watch
 // on it: it waits without limit for a process that will not end.
 func (i *instance) tidy() {
-	if i.id() != 0 && !i.endsWithin(i.timing.Kill) {
+	if !i.overWithin(i.timing.Kill) {
 		i.log.Error("a process that does not end keeps its connection", "pid", i.id())
 		return
 	}
@@ -158,17 +184,16 @@ const (
 func (i *instance) exit() Exit {
 	p := i.process
 	e := Exit{PID: p.id(), sent: p.signals()}
-	if e.PID != 0 {
-		e.Uptime = time.Since(p.started)
+	if e.PID == 0 {
+		return e
 	}
+	e.Uptime = time.Since(p.started)
 	select {
 	case <-p.done:
 		e.Strays = p.strays
-	default:
-		e.Code = -1
-	}
-	if p.state != nil {
 		e.setState(p.state)
+	default:
+		e.Code = -1 // it has not ended
 	}
 	if p.series != nil {
 		e.Last, e.FDLimit = p.series.Last(), p.series.FDLimit()
@@ -211,7 +236,7 @@ func (i *instance) explain(err error) error {
 			return fmt.Errorf("%w (%w)", err, errHopeless)
 		}
 		return err
-	case i.peer != nil, errors.Is(err, errAborted), errors.Is(err, errSocket):
+	case i.met(), errors.Is(err, errAborted), errors.Is(err, errSocket):
 		return err
 	case line == "":
 		if none != nil && len(p.signals()) > 0 {
@@ -235,6 +260,16 @@ func (i *instance) explain(err error) error {
 		return fmt.Errorf("it names no certificate in its handshake; a plugin in another language than Go needs plain: true (%w)", errHopeless)
 	}
 	return err
+}
+
+// met says whether there was a connection.
+func (i *instance) met() bool {
+	select {
+	case <-i.connected:
+		return i.peer != nil
+	default:
+		return false
+	}
 }
 
 func (i *instance) endedEarly(none error) error {

@@ -71,10 +71,14 @@ func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid
 		err = l.initialise(ctx, inst)
 	}
 	if err == nil {
+		if inst.process.clamped {
+			l.log.Warn("the limit of open files is above what this user may set; the worker keeps the hard limit of the supervisor",
+				"worker", l.spec.Name, "wanted", l.spec.Limits.FDs)
+		}
 		return inst, Exit{}, nil
 	}
 	inst.process.signal(syscall.SIGKILL)
-	if inst.id() != 0 && !inst.endsWithin(l.env.Timing.Kill) {
+	if !inst.overWithin(l.env.Timing.Kill) {
 		l.log.Error("the kernel does not end a process", "pid", inst.id())
 	}
 	err = inst.explain(err)

@@ -43,10 +43,12 @@ func identityOf(s sample.Stat) identity { return identity{s.PID, s.Start} }
 // when it was found.
 //
 // Only processes that nobody in the supervisor waits for are reaped. A child that was started here is known by its
-// registration or by the pidfd that os/exec holds on it until it is waited for, so that no exit code is ever stolen.
+// registration or by the pidfd that os/exec holds on it until it is waited for, so that no exit code is ever stolen. On
+// a kernel without pidfds (before 5.4) the children in the supervisor's own process group are left alone instead.
 type Orphans struct {
 	proc sample.Proc
 	self int
+	pids bool // os/exec holds pidfds
 	home string
 	run  string
 	log  hclog.Logger
@@ -59,7 +61,12 @@ type Orphans struct {
 
 // NewOrphans returns the keeper of one supervisor's orphans. runDir tells supervisors of different homes apart.
 func NewOrphans(runDir string, log hclog.Logger) *Orphans {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
 	return &Orphans{
+		pids: err == nil,
 		proc: sample.System, self: os.Getpid(), home: homeOf(runDir), run: newRun(), log: log,
 		direct: map[int]struct{}{}, alive: map[mark]struct{}{},
 		suspects: map[identity][]mark{},
@@ -150,19 +157,29 @@ func (o *Orphans) sweep(belongs func(sample.Stat) bool) int {
 // orphans returns our children that nobody here started.
 func (o *Orphans) orphans(table sample.Table) []int {
 	var out []int
-	var held map[int]bool
+	var held func(sample.Stat) bool
 	for _, pid := range table.Children(o.self) {
 		if o.isDirect(pid) {
 			continue
 		}
 		if held == nil {
-			held = heldByPidfd()
+			held = o.held()
 		}
-		if !held[pid] {
+		if !held(table[pid]) {
 			out = append(out, pid)
 		}
 	}
 	return out
+}
+
+// held returns what says whether somebody in this process waits for a child, as of now.
+func (o *Orphans) held() func(sample.Stat) bool {
+	if !o.pids {
+		group := unix.Getpgrp()
+		return func(s sample.Stat) bool { return s.PGRP == group }
+	}
+	pids := heldByPidfd()
+	return func(s sample.Stat) bool { return pids[s.PID] }
 }
 
 func (o *Orphans) isDirect(pid int) bool {
@@ -239,7 +256,11 @@ func (o *Orphans) reap() {
 		if pid == 0 {
 			return
 		}
-		if o.isDirect(pid) || heldByPidfd()[pid] {
+		s, err := o.proc.Stat(pid)
+		if err != nil {
+			return
+		}
+		if o.isDirect(pid) || o.held()(s) {
 			o.reapBehind()
 			return
 		}
@@ -329,6 +350,9 @@ func (o *Orphans) EndLeftovers() (int, error) {
 		}
 		if m, ok := markOf(env); ok && m.home == o.home && m.run != o.run && pid != o.self {
 			o.log.Warn("ending a process that an earlier supervisor left behind", "pid", pid, "command", s.Comm, "worker", m.worker)
+			for _, below := range table.Descendants(pid) {
+				o.kill(table[below])
+			}
 			o.kill(s)
 			n++
 		}
