@@ -102,7 +102,8 @@ func (c *call) ask(row *store.Call, verdict *toolv1.CheckResponse) (*toolv1.Resu
 			return nil, err
 		}
 		c.live.feed.ask(approvalToProto(a))
-		h.event("approval_asked", "", row.TurnID, a.Summary, map[string]string{"approval": a.ID, "tool": a.Tool, "reason": a.Reason})
+		// Without the summary: a command may hold what does not belong into a journal.
+		h.event("approval_asked", "", row.TurnID, a.Reason, map[string]string{"approval": a.ID, "tool": a.Tool})
 		if a, err = c.await(a); err != nil {
 			return nil, err
 		}

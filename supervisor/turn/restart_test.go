@@ -223,6 +223,6 @@ func (f *flaky) Accept(ctx context.Context, in store.Inbound) (store.Accepted, e
 	return a, err
 }
 
-func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), d)
 }

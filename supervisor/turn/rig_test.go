@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A rig is a hub on a real store, with workers that are gRPC servers in this process. Time is a synctest bubble's:
 // everything that waits does so at no cost.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	path  string
 	state *store.State
 	hub   *Hub
