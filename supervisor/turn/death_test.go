@@ -116,13 +116,13 @@ func TestTurnThatGetsOnIsNotParked(t *testing.T) {
 func TestRefusedRunsDoNotParkATurn(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var refused atomic.Int32
-		p := r.agent("agent-1", func(*agentRun) error {
+		r.agent("agent-1", func(*agentRun) error {
 			refused.Add(1)
 			return fmt.Errorf("draining: %w", ipc.ErrRefused)
 		})
 		a := r.accept("main", "m1", "hello")
 		r.eventually("it is refused five times", func() bool { return refused.Load() >= 5 })
-		p.kill()
+		r.restart()
 		r.agent("agent-1", obey(never))
 		if got := r.final(a.TurnID); got.Text != "hello" {
 			t.Fatalf("final is %v", got)

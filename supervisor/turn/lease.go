@@ -19,6 +19,7 @@ const storePause = time.Second
 var (
 	errIdle    = errors.New("idle")
 	errStopped = errors.New("did not stop when it was interrupted")
+	errNotHeld = fmt.Errorf("the turn is not run under this fence: %w", ipc.ErrLeaseLost)
 )
 
 // A lease is the right of one agent to run and write a turn.
@@ -57,7 +58,11 @@ func (h *Hub) run(l *live, a *agent) {
 	}
 	ended := l.done
 	h.mu.Unlock()
-	if !ended && h.ctx.Err() == nil {
+	switch {
+	case ended || h.ctx.Err() != nil:
+	case how.refused:
+		h.putBack(l, ls, how)
+	default:
 		h.giveBack(l, ls, how)
 	}
 	h.mu.Lock()
@@ -156,6 +161,15 @@ func (h *Hub) whyLost(ls *lease, err error, seen int) loss {
 	return loss{why: err.Error(), gone: errors.Is(err, ipc.ErrGone) || errors.Is(err, ipc.ErrCancelled)}
 }
 
+// putBack lets a turn that its agent never took wait for another. Its lease stays as it is in the store, where a
+// requeue would count as a loss, and is void here: the next one replaces it.
+func (h *Hub) putBack(l *live, ls *lease, how loss) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.feed.queued(0)
+	h.event("turn_refused", ls.agent.id.Worker, l.id, how.why, nil)
+}
+
 // giveBack queues the turn again after its run was lost. It comes first in its session, as before.
 func (h *Hub) giveBack(l *live, ls *lease, how loss) {
 	var t store.Turn
@@ -181,9 +195,7 @@ func (h *Hub) giveBack(l *live, ls *lease, how loss) {
 	defer h.mu.Unlock()
 	l.turn = t
 	l.lastLoss = ls.agent.id.Worker + " " + how.why
-	if !how.refused {
-		l.lost++
-	}
+	l.lost++
 	l.feed.queued(0)
 	h.event("turn_requeued", ls.agent.id.Worker, t.ID, how.why, map[string]string{"lost": fmt.Sprint(l.lost)})
 }
