@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
@@ -110,7 +112,6 @@ func TestWhatAWorkerLeavesBehindEndsWithIt(t *testing.T) {
 				below, _ = sample.System.Descendants(worker)
 				return len(below) > 0
 			})
-			s := spec()
 			_ = syscall.Kill(worker, syscall.SIGKILL)
 			exit, _ := r.await(0, kindExited)
 			if exit.PID != worker {
@@ -121,7 +122,6 @@ func TestWhatAWorkerLeavesBehindEndsWithIt(t *testing.T) {
 					t.Errorf("%s (%d) lives on after its worker", comm(pid), pid)
 				}
 			}
-			_ = s
 			w.end()
 			settles(t, before)
 		})
@@ -326,6 +326,31 @@ func TestDeathBetweenHandshakeAndConnectionLeavesNothing(t *testing.T) {
 			settles(t, before)
 		})
 	}
+}
+
+func TestDeathAtAnyMomentOfAStartLeavesNothing(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	cycles := 100
+	if testing.Short() {
+		cycles = 30
+	}
+	r := newRig(t)
+	before := measure(t)
+	s := spec()
+	s.Policy = Policy{Base: time.Nanosecond, MaxDelay: time.Nanosecond, Burst: 1 << 30}
+	w := r.live(s)
+	n := 0
+	for range cycles {
+		var started store.Event
+		started, n = r.await(n, kindStarted)
+		time.Sleep(time.Duration(rnd.IntN(120)) * time.Millisecond)
+		_ = syscall.Kill(started.PID, syscall.SIGKILL)
+	}
+	r.await(n, kindReady)
+	w.end()
+	settles(t, before)
 }
 
 func TestFailedStartsLeaveNothing(t *testing.T) {
