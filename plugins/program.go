@@ -90,7 +90,7 @@ func (p *program) env() Env {
 }
 
 func (p *program) help(w io.Writer) {
-	fmt.Fprintf(w, "%s %s is a tool plugin of hermes-supervisor. Add it with: hermes-supervisor plugins add PATH\n\n", p.name, p.version)
+	fmt.Fprintf(w, "%s %s is a tool plugin of hermes-supervisor, which starts it when one of its tools is called.\n\n", p.name, p.version)
 	fmt.Fprintf(w, "By hand:\n  %[1]s describe                print the tools and their schemas as JSON\n"+
 		"  %[1]s invoke TOOL [JSON|-]    call a tool; progress goes to stderr, the result to stdout\n"+
 		"  %[1]s check TOOL [JSON|-]     show whether a call would be allowed, asked about or refused\n"+
