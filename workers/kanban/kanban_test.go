@@ -246,7 +246,8 @@ func TestTenThousandTicksLeaveNothingBehind(t *testing.T) {
 	if got := openFDs(t); got != fds {
 		t.Errorf("%d descriptors after 10,000 ticks, %d before", got, fds)
 	}
-	if got := runtime.NumGoroutine(); got > goroutines {
+	// A call that has just ended may still have one; a leak would be thousands.
+	if got := runtime.NumGoroutine(); got > goroutines+5 {
 		t.Errorf("%d goroutines after 10,000 ticks, %d before", got, goroutines)
 	}
 	if b.reads < 10_000 {
