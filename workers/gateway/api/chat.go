@@ -62,8 +62,11 @@ func (a *adapter) complete(w http.ResponseWriter, r *http.Request) {
 	var err error
 	// Neither a client that goes nor a stop cuts this short: what became of the message has to be known.
 	if c.accepted, err = a.services.Accept(context.WithoutCancel(r.Context()), c.message()); err != nil {
-		a.log.Warn("message not accepted", "error", err)
-		acceptFailure(err, c.key != "").write(w)
+		f := acceptFailure(err, c.key != "")
+		if f.Status >= http.StatusInternalServerError { // anything else is the client's business
+			a.log.Warn("message not accepted", "error", err)
+		}
+		f.write(w)
 		return
 	}
 	w.Header().Set(sessionHeader, c.accepted.SessionID)
