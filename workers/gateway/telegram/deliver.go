@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,33 +199,52 @@ func (e *delivery) edit(ctx context.Context) (out gateway.Delivered, done bool) 
 	return out, true
 }
 
-// sendFiles sends the files that are not sent yet, one an attempt, so that each is known before the next.
+// inFlight is noted in place of the id of a file that is being sent.
+const inFlight = -1
+
+// sendFiles sends the files that are not sent yet, one an attempt, so that each is known before the next. What was sent,
+// and that something is being sent, is noted beside what the supervisor knows, for the case that a report is lost.
 func (e *delivery) sendFiles(ctx context.Context) gateway.Delivered {
-	next := len(e.known) - len(e.parts)
-	if next >= len(e.Files) {
+	files := slices.Clone(e.known[len(e.parts):])
+	noted := e.a.shelf.shownOf(e.fileKey())
+	repeated := len(noted) > 0 && noted[len(noted)-1] == inFlight
+	if repeated {
+		noted = noted[:len(noted)-1]
+	}
+	if len(noted) > len(files) {
+		files = noted
+	}
+	repeated = repeated && len(noted) == len(files)
+	e.known = append(e.known[:len(e.parts):len(e.parts)], files...)
+	if len(files) >= len(e.Files) {
 		return gateway.Sent(e.ids()...)
 	}
-	// The mark is the number of the file, from 1. One of an earlier file was left by a crash after that was reported.
-	noted := e.a.shelf.shownOf(e.fileKey())
-	repeated := len(noted) == 1 && noted[0] == next+1
-	if err := e.a.shelf.setShown(shown{Key: e.fileKey(), IDs: []int{next + 1}}); err != nil {
+	if err := e.noteFiles(append(files, inFlight)); err != nil {
 		return e.failed(fmt.Errorf("note that a file is being sent: %w", err))
 	}
-	id, err := e.a.sender.sendFile(ctx, e.target, e.Files[next], repeated)
+	next := e.Files[len(files)]
+	id, err := e.a.sender.sendFile(ctx, e.target, next, repeated)
 	if err != nil && mayHaveHappened(err) {
-		return gateway.Unknown(fmt.Sprintf("%s: %v", e.Files[next].Name, err), e.ids()...)
+		return gateway.Unknown(fmt.Sprintf("%s: %v", next.Name, err), e.ids()...)
 	}
-	if clean := e.a.shelf.setShown(shown{Key: e.fileKey()}); clean != nil {
-		e.a.log.Warn("a file is still noted as being sent", "error", clean)
+	if err == nil {
+		files = append(files, id)
+		e.known = append(e.known, id)
 	}
-	if err != nil {
+	if noting := e.noteFiles(files); noting != nil {
+		e.a.log.Warn("a file is still noted as being sent", "delivery", e.ID, "error", noting)
+	}
+	switch {
+	case err != nil:
 		return e.failed(err)
-	}
-	e.known = append(e.known, id)
-	if next+1 < len(e.Files) {
+	case len(files) < len(e.Files):
 		return e.again()
 	}
 	return gateway.Sent(e.ids()...)
+}
+
+func (e *delivery) noteFiles(ids []int) error {
+	return e.a.shelf.setShown(shown{Key: e.fileKey(), IDs: ids})
 }
 
 // failed says what a failure means for the delivery. Nothing of the answer was sent anew: placeholders and edits may be

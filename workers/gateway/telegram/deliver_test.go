@@ -497,6 +497,29 @@ func TestAFileThatMayHaveArrivedIsRepeatedWithAMark(t *testing.T) {
 	})
 }
 
+func TestFilesAreSentOnceThoughTheReportIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.start()
+		d := gateway.Delivery{ID: 1, To: to(ann), Text: "Here.", Attempt: 1, Files: []gateway.OutFile{
+			outFile(t, r.files, "1.pdf", "one"), outFile(t, r.files, "2.pdf", "two"), outFile(t, r.files, "3.pdf", "three"),
+		}}
+		d.MessageIDs = r.attempt(d).MessageIDs
+		for range 3 { // each sends one more file, and dies before it is heard
+			r.attempt(d)
+			r.stop()
+			r.start()
+		}
+		r.deliver(d)
+		var got []string
+		for _, m := range r.bot.Messages(ann) {
+			got = append(got, m.Text+string(m.File.Data))
+		}
+		if s := strings.Join(got, " "); s != "Here. one two three" {
+			t.Errorf("the chat shows %q", s)
+		}
+	})
+}
+
 func TestAFileThatWasNotSentIsRepeatedWithoutAMark(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
