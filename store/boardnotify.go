@@ -41,7 +41,7 @@ func (b *Board) Unseen(ctx context.Context, limit int) ([]Unseen, error) {
 					row_number() OVER (PARTITION BY s.task_id, s.platform, s.chat_id, s.thread_id ORDER BY e.id) AS place
 				FROM kanban_notify_subs AS s JOIN task_events AS e ON e.task_id = s.task_id AND e.id > s.last_event_id
 				WHERE e.kind IN ('completed', 'blocked', 'gave_up', 'crashed', 'timed_out', 'status', 'archived', 'unblocked',
-					'block_loop_detected', 'review_requested', 'changes_requested')
+					'block_loop_detected', 'review_requested', 'changes_requested') -- as in the index hs_events_told
 				AND EXISTS (SELECT 1 FROM tasks WHERE id = s.task_id))
 			WHERE place <= ? ORDER BY place > 1, id LIMIT ?`, unseenEach, orDefault(limit))
 		if err != nil {

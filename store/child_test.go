@@ -42,6 +42,7 @@ func startChildEnv(t testing.TB, env []string, name string, args ...string) *chi
 		t.Fatal(err)
 	}
 	c.lines = bufio.NewScanner(out)
+	c.lines.Buffer(nil, 64<<20)
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

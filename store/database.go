@@ -51,7 +51,7 @@ const oldestSQLite = 3051003
 
 // open opens or creates the file at path.
 func open(ctx context.Context, path string, k kind, o Options) (*database, error) {
-	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: path, now: o.Now, log: o.Log}
+	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), now: o.Now, log: o.Log}
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -79,7 +79,7 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 	if err := prepareFile(d.path); err != nil {
 		return err
 	}
-	c, err := dialWriter(d.path, k.sync)
+	c, err := dialWriter(d.path, k.sync, d.log)
 	if err != nil {
 		return err
 	}
@@ -133,23 +133,35 @@ func (d *database) upgrade(ctx context.Context, c *conn, k kind) error {
 
 // dialWriter opens the connection that writes. journal_size_limit and the sync level are those of Hermes; checkpoints
 // are made by the writer (wal_autocheckpoint=0), never inside a COMMIT.
-func dialWriter(path, sync string) (*conn, error) {
+func dialWriter(path, sync string, log hclog.Logger) (*conn, error) {
 	c, err := dial(path, "_busy_timeout=5000&_foreign_keys=1",
 		"synchronous="+sync, "temp_store=MEMORY", "wal_autocheckpoint=0", "cell_size_check=ON", "trusted_schema=OFF",
 		"journal_size_limit=67108864", "mmap_size=0")
 	if err != nil {
 		return nil, err
 	}
-	var mode string
-	err = c.c.QueryRowContext(background, "PRAGMA journal_mode=WAL").Scan(&mode)
-	if err == nil && mode != "wal" {
-		err = fmt.Errorf("%w: journal mode is %q, and WAL cannot be had on this file system", ErrInvalid, mode)
-	}
-	if err != nil {
+	if err := useWAL(c, path, log); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+func useWAL(c *conn, path string, log hclog.Logger) error {
+	var was, is string
+	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode").Scan(&was); err != nil {
+		return err
+	}
+	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode=WAL").Scan(&is); err != nil {
+		return err
+	}
+	if is != "wal" {
+		return fmt.Errorf("%w: journal mode is %q, and WAL cannot be had on this file system", ErrInvalid, is)
+	}
+	if was != is && sizeOf(path) > 0 {
+		log.Warn("the journal mode of the file is changed", "path", path, "from", was, "to", is)
+	}
+	return nil
 }
 
 // Close writes what is queued, empties the WAL and closes the file. A second Close does nothing.
@@ -216,6 +228,17 @@ func read[T any](ctx context.Context, d *database, fn func(*tx) (T, error)) (T, 
 		return none, err
 	}
 	return out, nil
+}
+
+// resolve is the path that SQLite uses: it puts the WAL beside the file that a link leads to.
+func resolve(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // prepareFile makes the directory and an empty file if they are not there, and keeps others out of both. It opens no

@@ -94,12 +94,23 @@ func TestTheLifeOfATurn(t *testing.T) {
 		t.Errorf("a repeated finish: %+v, %v", repeat, err)
 	}
 
-	talk, err := s.Conversation(ctx, a.SessionID)
+	checkTalk(t, s, done, calls)
+	due, err := s.DueOutbox(ctx, clock.Now(), 0)
+	if err != nil || len(due) != 1 || due[0].Text != "It is noon." || due[0].ReplyTo != "m1" || due[0].ThreadID != "3" || due[0].TurnID != u.ID || due[0].ChatID != "7" {
+		t.Errorf("outbox is %+v, %v", due, err)
+	}
+}
+
+// checkTalk looks at the conversation that TestTheLifeOfATurn leaves.
+func checkTalk(t *testing.T, s *store.State, u store.Turn, calls []store.ToolCall) {
+	t.Helper()
+	ctx := context.Background()
+	talk, err := s.Conversation(ctx, u.SessionID)
 	if err != nil || len(talk) != 5 {
 		t.Fatal(len(talk), err)
 	}
 	for i, m := range talk {
-		if m.TurnID != u.ID || m.Seq != uint32(i) || m.SessionID != a.SessionID || m.Time.IsZero() {
+		if m.TurnID != u.ID || m.Seq != uint32(i) || m.SessionID != u.SessionID || m.Time.IsZero() {
 			t.Errorf("message %d is %+v", i, m)
 		}
 	}
@@ -109,13 +120,9 @@ func TestTheLifeOfATurn(t *testing.T) {
 	if m := talk[2]; m.Content != "noon" || m.ToolCallID != "c1" || m.ToolName != "terminal" {
 		t.Errorf("tool message is %+v", m)
 	}
-	x, err := s.Session(ctx, a.SessionID)
+	x, err := s.Session(ctx, u.SessionID)
 	if err != nil || x.Messages != 5 || x.ToolCalls != 2 || x.SystemPrompt != "You are Hermes." || x.LastActive.Before(x.StartedAt) {
 		t.Errorf("session is %+v, %v", x, err)
-	}
-	due, err := s.DueOutbox(ctx, clock.Now(), 0)
-	if err != nil || len(due) != 1 || due[0].Text != "It is noon." || due[0].ReplyTo != "m1" || due[0].ThreadID != "3" || due[0].TurnID != u.ID || due[0].ChatID != "7" {
-		t.Errorf("outbox is %+v, %v", due, err)
 	}
 }
 

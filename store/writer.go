@@ -38,8 +38,7 @@ func (r *request) take() bool {
 }
 
 // A writer owns the one connection that writes a file. Requests wait in a bounded queue, run in groups (a transaction a
-// group, a savepoint a request) and are answered after COMMIT. While COMMIT waits for the disk the next group forms by
-// itself, so nothing ever waits for a group to fill.
+// group, a savepoint a request) and are answered after COMMIT.
 type writer struct {
 	*database
 	conn     *conn
@@ -52,6 +51,7 @@ type writer struct {
 	indexed  bool // the file has full-text indices with triggers
 
 	// What follows belongs to the loop alone.
+	linger    linger
 	full      bool // the last write met a full disk
 	troubled  bool // a condition is set that a commit clears
 	dirty     bool // the WAL has frames
@@ -121,10 +121,7 @@ func (w *writer) loop() {
 		select {
 		case r := <-w.queue:
 			w.gather(r)
-			for len(w.batch) > 0 {
-				w.transact()
-				w.afterCommit()
-			}
+			w.work()
 		case <-w.readers.drained:
 			w.restartWAL()
 		case <-tick.C:
@@ -136,9 +133,29 @@ func (w *writer) loop() {
 	}
 }
 
-// gather puts first and what else is queued into the batch, without waiting.
+// gather puts first and what else is queued into the batch. It waits for more only as long as the linger says.
 func (w *writer) gather(first *request) {
 	w.batch = append(w.batch[:0], first)
+	w.drain()
+	size, wait := w.linger.next()
+	if wait == 0 || len(w.batch) >= size {
+		return
+	}
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	for len(w.batch) < size {
+		select {
+		case r := <-w.queue:
+			w.batch = append(w.batch, r)
+		case <-timeout.C:
+			return
+		}
+	}
+	w.drain()
+}
+
+// drain takes what is queued, without waiting.
+func (w *writer) drain() {
 	for len(w.batch) < batchLimit {
 		select {
 		case r := <-w.queue:
@@ -149,15 +166,23 @@ func (w *writer) gather(first *request) {
 	}
 }
 
+// work answers the batch.
+func (w *writer) work() {
+	size, start := len(w.batch), time.Now()
+	for len(w.batch) > 0 {
+		w.transact()
+		w.afterCommit()
+	}
+	w.linger.saw(size, time.Since(start))
+}
+
 // finish answers what was queued when the store was closed.
 func (w *writer) finish() {
 	for {
 		select {
 		case r := <-w.queue:
 			w.gather(r)
-			for len(w.batch) > 0 {
-				w.transact()
-			}
+			w.work()
 		default:
 			return
 		}
