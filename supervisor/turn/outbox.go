@@ -24,9 +24,9 @@ const (
 	longestResend = 5 * time.Minute
 	// longestRetryAfter bounds what a platform may ask for.
 	longestRetryAfter = 24 * time.Hour
-	// orderedUnknown is how many tries of unknown outcome hold up the rows after them, so that a chat stays in order
-	// when a gateway dies. A row that is unknown for longer lets others pass.
-	orderedUnknown = 3
+	// orderedUnknown is how many unknown outcomes of a row hold up the rows after it, so that a chat stays in order when
+	// its gateway dies. That is about a minute; a row that is unknown for longer lets others pass.
+	orderedUnknown = 6
 	maxDetail      = 1 << 10
 )
 
@@ -39,6 +39,7 @@ type outbox struct {
 	mu      sync.Mutex
 	sending map[chat]string    // worker that delivers to the chat now
 	later   map[chat]time.Time // chats that wait for their next try
+	unknown map[int64]int      // unknown outcomes of rows that are owed
 	asked   bool               // a look at the store is asked for
 	looking bool               // and under way
 	quiet   chan struct{}      // closed and replaced when a delivery or look ends
@@ -53,7 +54,7 @@ type chat struct{ platform, id string }
 func newOutbox(h *Hub) *outbox {
 	return &outbox{
 		hub: h, kick: make(chan struct{}, 1), sending: map[chat]string{}, later: map[chat]time.Time{},
-		quiet: make(chan struct{}), notices: make(chan struct{}), shown: map[int64]struct{}{},
+		unknown: map[int64]int{}, quiet: make(chan struct{}), notices: make(chan struct{}), shown: map[int64]struct{}{},
 	}
 }
 
@@ -114,7 +115,7 @@ func (o *outbox) look() time.Duration {
 			delete(o.later, to) // it was looked at just now
 			continue
 		}
-		wait = min(wait, at.Sub(now))
+		wait = min(wait, at.Sub(now)+time.Millisecond) // the store keeps times less exactly
 	}
 	return wait
 }
@@ -200,26 +201,38 @@ func (o *outbox) report(r store.OutboxRow, d *adapterv1.DeliverResponse) store.O
 	switch d.State {
 	case adapterv1.DeliverResponse_STATE_SENT:
 		rep.State = store.OutboxSent
-		return rep
 	case adapterv1.DeliverResponse_STATE_REJECTED:
 		rep.State = store.OutboxRejected
 		o.hub.event("outbox_rejected", "", r.TurnID, rep.Detail, fields)
-		return rep
 	case adapterv1.DeliverResponse_STATE_RETRY:
 		rep.State = store.OutboxPending
 	default:
 		rep.State = store.OutboxUnknown
 		o.hub.event("outbox_unknown", "", r.TurnID, rep.Detail, fields)
 	}
-	next := o.hub.now().Add(resendAfter(r.Attempt, askedPause(d.RetryAfterMs)))
+	o.putOff(r, &rep, askedPause(d.RetryAfterMs))
+	return rep
+}
+
+// putOff makes the chat of a row that is still owed wait for its next try.
+func (o *outbox) putOff(r store.OutboxRow, rep *store.OutboxReport, asked time.Duration) {
 	o.mu.Lock()
-	o.later[chat{r.Platform, r.ChatID}] = next
-	o.mu.Unlock()
-	if rep.State == store.OutboxPending || r.Attempt > orderedUnknown {
-		// In the store too: a pending row keeps its chat waiting, an unknown one lets others pass.
+	defer o.mu.Unlock()
+	switch rep.State {
+	case store.OutboxSent, store.OutboxRejected:
+		delete(o.unknown, r.ID)
+		return
+	case store.OutboxUnknown:
+		o.unknown[r.ID]++
+	}
+	next := o.hub.now().Add(resendAfter(r.Attempt, asked))
+	if rep.State == store.OutboxPending || o.unknown[r.ID] > orderedUnknown {
+		// For the store to know: a pending row keeps its chat waiting there, an unknown one lets others pass.
 		rep.NextAttempt = next
 	}
-	return rep
+	if rep.State == store.OutboxPending || o.unknown[r.ID] <= orderedUnknown {
+		o.later[chat{r.Platform, r.ChatID}] = next
+	}
 }
 
 // askedPause is what the platform asks for.

@@ -241,6 +241,29 @@ func TestUnknownDeliveryIsMadeAgainWithWhatIsKnown(t *testing.T) {
 	})
 }
 
+func TestReplyThatStaysUnknownLetsTheNextPassInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		to := &platform{deliver: func(_ context.Context, _ *process, d *adapterv1.DeliverRequest) (*adapterv1.DeliverResponse, error) {
+			if d.Text == "stuck" {
+				return &adapterv1.DeliverResponse{State: adapterv1.DeliverResponse_STATE_UNKNOWN}, nil
+			}
+			return nil, nil
+		}}
+		g := r.gateway("gateway-telegram", to)
+		r.agent("agent-1", obey(never))
+		g.from("a", "1", "stuck")
+		g.from("a", "2", "good")
+		r.eventually("the second is sent", func() bool { return len(to.texts("a")) == 1 })
+		if n := to.count(); n != orderedUnknown+2 {
+			t.Errorf("it took %d tries", n)
+		}
+		if owed := r.outbox("a"); len(owed) != 1 || owed[0].State != store.OutboxUnknown {
+			t.Errorf("owed are %+v", owed)
+		}
+		r.eventually("the first is tried again", func() bool { return to.count() > orderedUnknown+4 })
+	})
+}
+
 func TestRejectedReplyLetsTheNextPass(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		to := &platform{deliver: func(_ context.Context, _ *process, d *adapterv1.DeliverRequest) (*adapterv1.DeliverResponse, error) {
