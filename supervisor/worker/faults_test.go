@@ -74,6 +74,13 @@ func TestNoWorkerOutlivesItsSupervisor(t *testing.T) {
 	}
 	// One of them is frozen: it can do nothing about it.
 	_ = syscall.Kill(workers[0], syscall.SIGSTOP)
+	until(t, "all of its threads have stopped", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", workers[0]))
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			data, err := os.ReadFile(path)
+			return err == nil && !strings.Contains(string(data), ") T ")
+		})
+	})
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	killed := time.Now()
