@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 		superviseForEver(dir)
 		return
 	}
+	if slices.Contains(os.Args, "-test.fuzzworker") {
+		os.Exit(m.Run()) // it is killed at its end, and needs no binaries
+	}
 	if _, err := Prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
