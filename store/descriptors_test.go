@@ -2,13 +2,67 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
 )
+
+func init() { children["work without free descriptors"] = workWithoutDescriptors }
+
+// workWithoutDescriptors uses a store when the process cannot open one more file.
+func workWithoutDescriptors(args []string) error {
+	ctx := context.Background()
+	s, err := store.OpenState(ctx, args[0], store.Options{})
+	if err != nil {
+		return err
+	}
+	var taken []*os.File
+	for {
+		f, err := os.Open("/dev/null")
+		if errors.Is(err, syscall.EMFILE) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		taken = append(taken, f)
+	}
+	for i := range 1000 {
+		a, err := s.Accept(ctx, store.Inbound{Platform: "test", ChatID: "1", MessageID: fmt.Sprint(i), Text: strings.Repeat("text ", 500)})
+		if err != nil {
+			return err
+		}
+		if _, err := s.Turn(ctx, a.TurnID); err != nil {
+			return err
+		}
+	}
+	if h := s.Health(); h.State != "ok" {
+		return fmt.Errorf("health is %+v", h)
+	}
+	for _, f := range taken {
+		_ = f.Close()
+	}
+	return s.Close()
+}
+
+func TestAProcessWithoutFreeDescriptorsGoesOnWriting(t *testing.T) {
+	path := t.TempDir() + "/state.db"
+	c := startChild(t, "work without free descriptors", path)
+	if err := c.wait(); err != nil {
+		t.Fatal(err, c.errs.String())
+	}
+	storetest.Integrity(t, path)
+	if got := storetest.Query(t, path, "SELECT count(*) FROM hs_inbox"); got[0] != "1000" {
+		t.Errorf("%s messages, not 1000", got[0])
+	}
+}
 
 func TestDescriptorsAreConstant(t *testing.T) {
 	before := storetest.Descriptors(t)

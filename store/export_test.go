@@ -47,6 +47,7 @@ func SetMigrationHook(fn func(number int, committed bool)) { migrationHook = fn 
 const (
 	QueueLength    = queueLength
 	BatchLimit     = batchLimit
+	BatchTime      = batchTime
 	UnseenEach     = unseenEach
 	JournalLength  = journalLength
 	SnapshotSuffix = snapshotSuffix

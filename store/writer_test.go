@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
@@ -282,6 +283,38 @@ func TestABatchIsBounded(t *testing.T) {
 	wg.Wait()
 	if got := metaKeys(t, s); got != n {
 		t.Errorf("%d rows, not %d", got, n)
+	}
+}
+
+// The time of a transaction is bounded: what a slow request has written is committed before the next one runs.
+func TestASlowRequestIsCommittedBeforeTheNext(t *testing.T) {
+	s := storetest.State(t, store.Options{})
+	release := hold(t, s)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Request(context.Background(), func(exec execFunc) error {
+			for start := time.Now(); time.Since(start) < 2*store.BatchTime; {
+				if err := exec("UPDATE state_meta SET value = value"); err != nil {
+					return err
+				}
+			}
+			return put("slow")(exec)
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the queue", func() bool { return s.Queued() == 1 })
+	seen := -1
+	wg.Go(func() {
+		if err := s.Request(context.Background(), func(execFunc) error { seen = metaKeys(t, s); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the queue", func() bool { return s.Queued() == 2 })
+	release()
+	wg.Wait()
+	if seen != 1 {
+		t.Errorf("the next request ran with %d committed rows of the slow one", seen)
 	}
 }
 
