@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -108,48 +107,20 @@ func (f *fleet) do(name string, verb func(*worker.Worker) error) (*controlv1.Wor
 const supervisorName = "supervisor"
 
 func (f *fleet) Fds(name string) (*controlv1.FdsResponse, error) {
-	pid := os.Getpid()
 	if name != supervisorName {
 		w, err := f.find(name)
 		if err != nil {
 			return nil, err
 		}
-		if pid = int(w.Status().Pid); pid == 0 {
-			return nil, fmt.Errorf("worker %s does not run: %w", name, ipc.ErrRefused)
-		}
+		return w.Fds()
 	}
-	return f.fdsOf(name, pid)
-}
-
-// fdsOf lists the descriptors of a process and of those below it.
-func (f *fleet) fdsOf(name string, pid int) (*controlv1.FdsResponse, error) {
-	p, err := f.proc.Process(pid)
+	r, err := worker.Fds(f.proc, name, os.Getpid())
 	if err != nil {
-		return nil, fmt.Errorf("worker %s: %w", name, err)
+		return nil, err
 	}
-	r := &controlv1.FdsResponse{Worker: name, Pid: int64(pid), Limit: p.FDLimit}
-	for _, pid := range append([]int{pid}, f.below(name, pid)...) {
-		handles, err := f.proc.Handles(pid)
-		if err != nil {
-			continue // ended meanwhile, or another user's
-		}
-		for _, h := range handles {
-			r.Fds = append(r.Fds, &controlv1.Fd{Fd: int32(h.FD), Target: h.Target, Kind: h.Kind, Pid: int64(pid)})
-		}
-	}
+	// The processes below the supervisor are its workers, which have lists of their own.
+	r.Fds = slices.DeleteFunc(r.Fds, func(fd *controlv1.Fd) bool { return fd.Pid != r.Pid })
 	return r, nil
-}
-
-// below returns the descendants of a worker. Those of the supervisor are its workers, which have lists of their own.
-func (f *fleet) below(name string, pid int) []int {
-	if name == supervisorName {
-		return nil
-	}
-	table, err := f.proc.Table()
-	if err != nil {
-		return nil
-	}
-	return table.Descendants(pid)
 }
 
 const (
@@ -185,7 +156,7 @@ func (f *fleet) awaitReady(ctx context.Context) error {
 func settle(ctx context.Context, w *worker.Worker) error {
 	poll := time.NewTicker(settlePoll)
 	defer poll.Stop()
-	for worker.State(w.Status().State) == worker.Starting {
+	for w.State() == worker.Starting {
 		select {
 		case <-poll.C:
 		case <-w.Ready():

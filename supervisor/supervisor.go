@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"sync"
@@ -115,6 +116,9 @@ func (s *supervisor) open(ctx context.Context) error {
 	s.book = logs.NewBook(logs.Options{Out: s.o.Stderr, JSON: s.o.LogJSON, Redact: redactor(c.Secrets.Values())})
 	s.onClose(s.book.Close)
 	s.log = s.book.Logger()
+	// Libraries that know no other way (go-plugin) write to the standard logger.
+	log.SetOutput(s.log.Named("library").StandardWriter(&hclog.StandardLoggerOptions{InferLevels: true}))
+	log.SetFlags(0)
 	for _, w := range c.Warnings {
 		s.log.Warn(w)
 	}
@@ -134,10 +138,18 @@ func (s *supervisor) open(ctx context.Context) error {
 	s.onClose(s.hub.Close)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
 	s.fleet = s.newFleet(list)
+	s.cleanUpAfterTheLast()
+	return s.listen()
+}
+
+// cleanUpAfterTheLast removes what a supervisor of this home that was killed could not.
+func (s *supervisor) cleanUpAfterTheLast() {
 	if n, err := s.orphans.EndLeftovers(); err != nil || n > 0 {
 		s.log.Warn("processes of an earlier supervisor were left", "ended", n, "error", err)
 	}
-	return s.listen()
+	if n, err := worker.CleanRunDir(s.o.RunDir); err != nil || n > 0 {
+		s.log.Debug("socket folders of an earlier supervisor were left", "removed", n, "error", err)
+	}
 }
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {
