@@ -29,6 +29,9 @@ type lease struct {
 	agent  *agent
 	ctx    context.Context // ends with the run
 	cancel context.CancelCauseFunc
+	// unstored says that the store refused a write of the run, for now: its loss is no fault of the turn's. Hub.mu
+	// guards it.
+	unstored bool
 }
 
 // A loss says how a run ended that did not finish its turn.
@@ -56,11 +59,14 @@ func (h *Hub) run(l *live, a *agent) {
 	if how.gone || how.refused {
 		a.notBefore = h.now().Add(agentPause)
 	}
-	ended := l.done
+	if ls.unstored {
+		l.notBefore = h.now().Add(storePause)
+	}
+	ended, unstored := l.done, ls.unstored
 	h.mu.Unlock()
 	switch {
 	case ended || h.ctx.Err() != nil:
-	case how.refused:
+	case how.refused || unstored:
 		h.putBack(l, ls, how)
 	default:
 		h.giveBack(l, ls, how)
@@ -80,10 +86,13 @@ func (h *Hub) take(l *live, a *agent) *lease {
 		h.adopt(l)
 		return nil
 	case err != nil:
-		h.log.Warn("cannot lease", "turn", l.id, "error", err)
 		h.mu.Lock()
-		l.notBefore = h.now().Add(storePause)
+		first := !l.refused
+		l.refused, l.notBefore = true, h.now().Add(storePause)
 		h.mu.Unlock()
+		if first { // it is tried again each second, for as long as it takes
+			h.log.Warn("cannot lease", "turn", l.id, "error", err)
+		}
 		return nil
 	}
 	ls := &lease{turn: t, fence: t.Fence, agent: a}
@@ -161,7 +170,8 @@ func (h *Hub) whyLost(ls *lease, err error, seen int) loss {
 	return loss{why: err.Error(), gone: errors.Is(err, ipc.ErrGone) || errors.Is(err, ipc.ErrCancelled)}
 }
 
-// putBack lets a turn that its agent never took wait for another. Its lease stays as it is in the store, where a
+// putBack lets a turn wait for another lease when the loss of this one says nothing of it: its agent never took it, or
+// the store refused what it wrote. The lease stays as it is in the store, where a
 // requeue would count as a loss, and is void here: the next one replaces it.
 func (h *Hub) putBack(l *live, ls *lease, how loss) {
 	h.mu.Lock()
@@ -216,7 +226,7 @@ func (h *Hub) held(turnID string, fence uint64, worker string) (*live, *lease, e
 
 // appendSteps stores steps of a running turn.
 func (h *Hub) appendSteps(turnID string, fence uint64, worker string, steps []store.Message, prompt string) ([]int64, error) {
-	l, _, err := h.held(turnID, fence, worker)
+	l, ls, err := h.held(turnID, fence, worker)
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +234,7 @@ func (h *Hub) appendSteps(turnID string, fence uint64, worker string, steps []st
 	defer cancel()
 	ids, err := h.store.AppendSteps(ctx, turnID, fence, steps, prompt)
 	if err != nil {
+		h.unstored(ls, err)
 		return nil, wrap(err, "append to turn %s", turnID)
 	}
 	h.mu.Lock()
@@ -237,10 +248,20 @@ func (h *Hub) appendSteps(turnID string, fence uint64, worker string, steps []st
 	return ids, nil
 }
 
+// unstored notes that the store refused a write of a run for now.
+func (h *Hub) unstored(ls *lease, err error) {
+	if definite(err) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ls.unstored = true
+}
+
 // finishTurn stores the final reply of a running turn and ends it. A repeat after a lost answer finds the turn ended
 // under the same fence, and is answered alike.
 func (h *Hub) finishTurn(f store.Finish, worker string, usage *turnv1.Usage) (row int64, err error) {
-	l, _, err := h.held(f.TurnID, f.Fence, worker)
+	l, ls, err := h.held(f.TurnID, f.Fence, worker)
 	if err != nil {
 		return h.finishedBefore(f, err)
 	}
@@ -249,6 +270,7 @@ func (h *Hub) finishTurn(f store.Finish, worker string, usage *turnv1.Usage) (ro
 	defer cancel()
 	t, err := h.store.FinishTurn(ctx, f)
 	if err != nil {
+		h.unstored(ls, err)
 		return 0, wrap(err, "finish turn %s", f.TurnID)
 	}
 	h.complete(l, t, usage)

@@ -33,6 +33,7 @@ type live struct {
 	notBefore time.Time // after a failure of the store or the agent
 	busy      bool      // a goroutine leases, runs or ends it
 	done      bool
+	refused   bool   // the store refused its lease at least once
 	lost      int    // leases lost in a row without a new step, as Interrupted in the store
 	lastLoss  string // why the last one was lost
 	stopped   bool   // a person interrupted it

@@ -1,8 +1,127 @@
 package turn
 
-import "github.com/hermes-supervisor/hermes-supervisor/store"
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
+	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
 
 var (
 	_ Store = (*store.State)(nil)
 	_ Board = (*store.Board)(nil)
 )
+
+// A fullDisk is a store whose writes are refused while it is full.
+type fullDisk struct {
+	Store
+	full    atomic.Bool
+	refused atomic.Int32
+}
+
+func (f *fullDisk) refuse() error {
+	if f.full.Load() {
+		f.refused.Add(1)
+		return store.ErrDiskFull
+	}
+	return nil
+}
+
+func (f *fullDisk) Accept(ctx context.Context, in store.Inbound) (store.Accepted, error) {
+	if err := f.refuse(); err != nil {
+		return store.Accepted{}, err
+	}
+	return f.Store.Accept(ctx, in)
+}
+
+func (f *fullDisk) Lease(ctx context.Context, id, worker string) (store.Turn, error) {
+	if err := f.refuse(); err != nil {
+		return store.Turn{}, err
+	}
+	return f.Store.Lease(ctx, id, worker)
+}
+
+func (f *fullDisk) Requeue(ctx context.Context, id string, fence uint64) (store.Turn, error) {
+	if err := f.refuse(); err != nil {
+		return store.Turn{}, err
+	}
+	return f.Store.Requeue(ctx, id, fence)
+}
+
+func (f *fullDisk) AppendSteps(ctx context.Context, id string, fence uint64, steps []store.Message, prompt string) ([]int64, error) {
+	if err := f.refuse(); err != nil {
+		return nil, err
+	}
+	return f.Store.AppendSteps(ctx, id, fence, steps, prompt)
+}
+
+func (f *fullDisk) FinishTurn(ctx context.Context, fin store.Finish) (store.Turn, error) {
+	if err := f.refuse(); err != nil {
+		return store.Turn{}, err
+	}
+	return f.Store.FinishTurn(ctx, fin)
+}
+
+func (f *fullDisk) SetCall(ctx context.Context, c store.Call) error {
+	if err := f.refuse(); err != nil {
+		return err
+	}
+	return f.Store.SetCall(ctx, c)
+}
+
+// fill makes the rig's disk one that can be full.
+func (r *rig) fill() *fullDisk {
+	f := &fullDisk{Store: r.hub.store}
+	r.hub.store = f
+	return f
+}
+
+// A disk that is full for half an hour loses nothing, parks nothing and makes no call twice.
+func TestFullDiskIsWaitedFor(t *testing.T) {
+	for name, when := range map[string]string{
+		"before the lease": "", "before a step": "before append", "before the end": "before finish", "before the result is stored": "in the call",
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				disk := r.fill()
+				var once atomic.Bool
+				fill := func(at string) {
+					if at == when && once.CompareAndSwap(false, true) {
+						disk.full.Store(true)
+						time.AfterFunc(time.Hour/2, func() { disk.full.Store(false) })
+					}
+				}
+				r.tools("tools", map[string]scriptedTool{"work": {invoke: func(ctx context.Context, in *invocation) (*toolv1.Result, error) {
+					fill("in the call")
+					return ok("done")(ctx, in)
+				}}})
+				a := r.accept("main", "m", "call:work")
+				fill("")
+				r.agent("agent-1", lively(obey(func(_ *agentRun, at string) bool {
+					fill(at)
+					return false
+				})))
+				r.eventually("writes are refused", func() bool { return disk.refused.Load() > 0 })
+				_, err := r.hub.Accept(t.Context(), store.Inbound{Platform: PlatformTerminal, ChatID: "other", MessageID: "1", Text: "hi"})
+				if ipc.ExitCode(err) != ipc.ExitTryAgain {
+					t.Errorf("a message during it: %v", err)
+				}
+				if f := r.final(a.TurnID); f.Outcome != turnv1.Outcome_OUTCOME_COMPLETED || f.Text != "done" {
+					t.Errorf("final is %v", f)
+				}
+				if n := r.world.of(a.TurnID, "c0"); n != 1 {
+					t.Errorf("the call was made %d times", n)
+				}
+				if n := disk.refused.Load(); n > 5000 {
+					t.Errorf("the full disk was tried %d times in half an hour", n)
+				}
+				r.wantTranscript(a.SessionID, "user: call:work", "assistant:  [c0 work]", "tool: done", "assistant: done")
+			})
+		})
+	}
+}
