@@ -137,7 +137,7 @@ func (p *program) askPrivately(ctx context.Context, terminal, home string, o cha
 
 // startForQuestion starts a supervisor with a run directory that only this command knows.
 func (p *program) startForQuestion(ctx context.Context, home string) (*private, string, error) {
-	base, err := os.MkdirTemp("", "hs-")
+	base, err := config.TempBase()
 	if err != nil {
 		return nil, "", err
 	}

@@ -24,6 +24,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files and scripts")
@@ -282,6 +283,28 @@ func TestAnErrorOfTheServerHasItsKindsExitCode(t *testing.T) {
 		if code != want || stderr != "hermes-supervisor: restart x: "+err.Error()+"\n" {
 			t.Errorf("%v: exit %d, stderr %q", err, code, stderr)
 		}
+	}
+}
+
+// TestTheRunDirectoryIsCheckedAsStrictlyAsByWorkers compares two limits that are kept apart, so that configuration does not
+// depend on processes.
+func TestTheRunDirectoryIsCheckedAsStrictlyAsByWorkers(t *testing.T) {
+	base, err := os.MkdirTemp("", "hs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(base) }()
+	accepted := ""
+	for n := 1; n < 107; n++ {
+		if dir, err := config.RunDirIn(filepath.Join(base, strings.Repeat("x", n)), "/h"); err == nil {
+			accepted = dir
+		}
+	}
+	if err := worker.CheckRunDir(accepted); err != nil {
+		t.Error(err)
+	}
+	if err := worker.CheckRunDir(accepted + "x"); err == nil {
+		t.Errorf("workers would take a longer one than %d bytes", len(accepted))
 	}
 }
 

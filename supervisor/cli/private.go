@@ -88,10 +88,27 @@ func (s *private) awaitReady(ctx context.Context) error {
 			continue
 		}
 		r, err := client.Status(ctx, &controlv1.StatusRequest{})
-		if state := r.GetSupervisor().GetState(); err == nil && (state == "ready" || state == "degraded") {
+		if err != nil {
+			continue
+		}
+		if state := r.GetSupervisor().GetState(); state == "ready" || state == "degraded" {
 			return nil
 		}
+		if err := hopeless(r.GetWorkers()); err != nil {
+			return err
+		}
 	}
+}
+
+// hopeless is why a worker without which nothing is answered cannot start, if that is so. A gateway may fail: its port may
+// be in use.
+func hopeless(workers []*controlv1.WorkerStatus) error {
+	for _, w := range workers {
+		if w.State == "degraded" && w.Role != ipc.RoleGateway && w.GetLastExit().GetCause() == "start_failed" {
+			return &startError{code: ipc.ExitFailed, text: fmt.Sprintf("worker %s: %s", w.Name, w.LastExit.Message)}
+		}
+	}
+	return nil
 }
 
 // failed is why the supervisor ended before it was ready, in its own words, with its own exit code.

@@ -98,7 +98,7 @@ func (p *program) supervise(ctx context.Context, f runFlags) error {
 		Config: c, RunDir: runDir, Version: ipc.Version(), Stderr: p.err, LogJSON: f.logFormat == outputJSON,
 	})
 	if errors.Is(err, supervisor.ErrHomeInUse) {
-		return fmt.Errorf("%w: %w", err, ipc.ErrBusy)
+		return &kindError{err, ipc.ErrBusy}
 	}
 	return err
 }

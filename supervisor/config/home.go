@@ -76,9 +76,9 @@ const (
 	controlName = "control.sock"
 	// maxSocketPath is what fits into sockaddr_un (108 with the closing zero).
 	maxSocketPath = 107
-	// maxSocketName is room for the longest name of a socket in a run directory: workers' sockets have random
-	// names of go-plugin (plugin and up to ten digits).
-	maxSocketName = 24
+	// maxSocketName is room for the longest name of a socket below a run directory, after a slash: go-plugin makes
+	// plugin-dirN/pluginN, each N a number of up to ten digits.
+	maxSocketName = 37
 )
 
 // RunDir returns the run directory of a home in the usual place and makes sure that it is there and private.
@@ -103,6 +103,25 @@ func RunDirIn(base, home string) (string, error) {
 		}
 	}
 	return dir, nil
+}
+
+// TempBase makes a folder for the run directory of one command, to be removed by the caller. It is where run directories
+// usually are, not in $TMPDIR, whose path may be long.
+func TempBase() (string, error) {
+	var first error
+	for _, base := range usualBases() {
+		err := private(base)
+		if err == nil {
+			var dir string
+			if dir, err = os.MkdirTemp(base, "q-"); err == nil {
+				return dir, nil
+			}
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return "", first
 }
 
 // usualRunDir uses the first usual place where a run directory can be made; the error is that of the first.

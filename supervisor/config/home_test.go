@@ -68,7 +68,7 @@ func TestHomeIsTakenFromFlagThenEnvironmentThenUser(t *testing.T) {
 }
 
 func TestARunDirectoryIsPrivateAndOneForEachHome(t *testing.T) {
-	base := filepath.Join(t.TempDir(), "run")
+	base := filepath.Join(shortDir(t), "run")
 	if err := os.Mkdir(base, 0o755); err != nil {
 		t.Fatal(err)
 	}

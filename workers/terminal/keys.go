@@ -90,10 +90,10 @@ func (e *editor) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n := copy(p, b)
-	// What is after a Ctrl-C is for the next edit.
-	if i := bytes.IndexByte(p[:n], ctrlC); i >= 0 {
+	// What is after a Ctrl-C or an Enter may be for the next edit: keys typed ahead.
+	if i := bytes.IndexAny(p[:n], "\x03\r\n"); i >= 0 {
 		n = i + 1
-		e.broken.Store(true)
+		e.broken.Store(p[i] == ctrlC)
 	}
 	e.keys.rest = b[n:]
 	return n, nil

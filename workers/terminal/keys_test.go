@@ -64,6 +64,17 @@ func edits(k *keys, size int) (text string, broken bool) {
 	return text, e.broken.Load()
 }
 
+func TestKeysTypedAheadStayForTheNextEdit(t *testing.T) {
+	k := readKeys(&feed{[]string{"one\rtwo\nthree"}})
+	buf := make([]byte, 256)
+	for _, want := range []string{"one\r", "two\n", "three"} {
+		e := &editor{keys: k, ctx: t.Context(), out: io.Discard}
+		if n, err := e.Read(buf); err != nil || string(buf[:n]) != want {
+			t.Errorf("got %q, %v; want %q", buf[:n], err, want)
+		}
+	}
+}
+
 func TestCtrlCEndsAnEditAndTheRestIsForTheNext(t *testing.T) {
 	for _, size := range []int{1, 2, 256} {
 		k := readKeys(&feed{[]string{"abc\x03def", "ghi\x03\x03", "end"}})
