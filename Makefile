@@ -64,7 +64,7 @@ lint: ## gofmt, vet, and golangci-lint where it is installed
 
 gen: ## make the generated code again
 	cd ipc/protogen && go run .
-	go list -deps -tags $(TAGS) . | grep -F . | grep -v '^$(MODULE)' | sort > deps.txt
+	go test -tags $(TAGS) -run TestDependenciesAreListed . -update
 
 install: build ## copy the binaries to PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/hermes-supervisor

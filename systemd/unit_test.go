@@ -1,0 +1,94 @@
+package systemd
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestUnitFiles(t *testing.T) {
+	for name, u := range map[string]Unit{
+		"user.service":   {Executable: "/usr/local/bin/hermes-supervisor", Home: "/home/ada/.hermes", Drain: time.Minute},
+		"system.service": {Executable: "/opt/hermes supervisor/bin/hermes-supervisor", Home: `/srv/50%/a"b$c`, User: "hermes", Drain: 1500 * time.Millisecond},
+	} {
+		got, err := u.Render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		everySettingHasAReason(t, name, string(got))
+	}
+}
+
+// everySettingHasAReason wants a comment above each setting of [Service] that somebody chose.
+func everySettingHasAReason(t *testing.T, name, text string) {
+	t.Helper()
+	self := map[string]bool{"ExecStart": true, "User": true, "RuntimeDirectoryMode": true, "RestartSec": true}
+	_, text, _ = strings.Cut(text, "[Service]\n")
+	text, _, _ = strings.Cut(text, "[Install]")
+	before := ""
+	for _, line := range strings.Split(text, "\n") {
+		if key, _, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") && !self[key] && !strings.HasPrefix(before, "#") {
+			t.Errorf("%s: %s has no reason above it", name, line)
+		}
+		before = line
+	}
+}
+
+// TestStopTimeFollowsTheDrain is the promise of a known end: the two can never disagree.
+func TestStopTimeFollowsTheDrain(t *testing.T) {
+	for drain, want := range map[time.Duration]int{0: 30, time.Minute: 90, 1500 * time.Millisecond: 32} {
+		if got := (Unit{Drain: drain}).StopSeconds(); got != want {
+			t.Errorf("drain %v: TimeoutStopSec %d, want %d", drain, got, want)
+		}
+	}
+}
+
+func TestAPathWithALineBreakIsRefused(t *testing.T) {
+	if _, err := (Unit{Executable: "/a", Home: "/b\n[Service]\nExecStart=/bad"}).Render(); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestSystemdAcceptsTheUnit(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not here")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := Unit{Executable: self, Home: t.TempDir(), User: "root", Drain: time.Minute}.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "hermes-supervisor.service")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(analyze, "verify", "--recursive-errors=no", path).CombinedOutput()
+	if err != nil || strings.Contains(string(out), filepath.Base(path)) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
