@@ -93,6 +93,9 @@ func Main(name string, role Role) {
 		w.closeRole()
 		os.Exit(ipc.ExitOK)
 	}
+	// A log line to a supervisor that is gone would end the process by SIGPIPE before its children are ended. Caught,
+	// the write fails instead; unlike an ignored signal a caught one is not inherited by commands.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go watchLiveness(os.Getenv(ipc.LivenessFDEnv), exit)
 	go exitOnSignal(exit)
 
