@@ -23,12 +23,20 @@ var platforms = map[string]platform{
 		secrets: []string{"API_SERVER_KEY"}, always: true, check: checkAPI,
 		keys: []string{"listen", "max_concurrent_runs", "keep_alive", "allowed_hosts", "allowed_origins"},
 	},
+	"telegram": {
+		secrets: []string{"TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_USERS"}, check: checkTelegram,
+		keys: []string{
+			"base_url", "allowed_users", "allowed_chats", "strangers", "require_mention", "free_chats", "groups_per_user",
+			"topics_per_user", "home_chat", "max_age", "reply", "streaming", "edit_interval", "menu", "messages_per_second",
+			"poll_timeout", "retry_first", "retry_longest", "proxy", "lock_dir", "keep_files",
+		},
+	},
 }
 
 // tokens of platforms that Hermes Agent serves and this build does not, so that a person learns why the bot is
 // silent.
 var otherTokens = map[string]string{
-	"TELEGRAM_BOT_TOKEN": "telegram", "DISCORD_BOT_TOKEN": "discord", "SLACK_BOT_TOKEN": "slack",
+	"DISCORD_BOT_TOKEN": "discord", "SLACK_BOT_TOKEN": "slack",
 	"MATRIX_ACCESS_TOKEN": "matrix", "SIGNAL_HTTP_URL": "signal", "MATTERMOST_TOKEN": "mattermost",
 }
 
@@ -49,7 +57,7 @@ func (c *Config) readAdapters(root *section) {
 		}
 		table.settings(append([]string{"send_from"}, p.keys...), a.Settings)
 		table.refuseRest()
-		if p.check != nil {
+		if a.Enabled {
 			p.check(c, root.r, table, a.Settings)
 		}
 		c.Adapters[name] = a
@@ -131,6 +139,26 @@ func apiListenFromEnv(s Secrets) string {
 		port = v
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// checkTelegram wants a token, and takes over what Hermes has in .env and is no secret.
+func checkTelegram(c *Config, r *reader, s *section, settings map[string]any) {
+	if !c.Secrets.Has("TELEGRAM_BOT_TOKEN") {
+		line := 0
+		if s != nil && len(s.list) > 0 {
+			line = s.list[0].line
+		}
+		r.problem(line, "adapters.telegram", "needs a token: put the one that @BotFather gave you into %s as TELEGRAM_BOT_TOKEN, or set enabled: false", EnvFileName)
+	}
+	for key, variable := range map[string]string{"home_chat": "TELEGRAM_HOME_CHANNEL", "allowed_chats": "TELEGRAM_GROUP_ALLOWED_CHATS"} {
+		if v, ok := c.Secrets.Lookup(variable); ok && settings[key] == nil {
+			settings[key] = v
+		}
+	}
+	// An id is a number to YAML and a text to the adapter.
+	if v := settings["home_chat"]; v != nil {
+		settings["home_chat"] = fmt.Sprint(v)
+	}
 }
 
 // EnabledAdapters lists the enabled ones by name.

@@ -20,7 +20,7 @@ func TestAdaptersAndTheirVariables(t *testing.T) {
 		"an entry wins": {env: "API_SERVER_PORT=1", yaml: "adapters: {api: {listen: 'localhost:2', max_concurrent_runs: 3}}",
 			want: Adapter{Enabled: true, Reason: "set in config.yaml", Settings: map[string]any{"listen": "localhost:2", "max_concurrent_runs": uint64(3)}}},
 		"disabled": {yaml: "adapters: {api: {enabled: false}}", env: "API_SERVER_KEY=k",
-			want: Adapter{Enabled: false, Reason: "set in config.yaml", Settings: usual}},
+			want: Adapter{Enabled: false, Reason: "set in config.yaml", Settings: map[string]any{}}},
 		"Hermes' variables": {env: "API_SERVER_HOST=0.0.0.0\nAPI_SERVER_PORT=9000\nAPI_SERVER_KEY=k",
 			want: Adapter{Enabled: true, Reason: "API_SERVER_KEY is set", Settings: map[string]any{"listen": "0.0.0.0:9000"}}},
 		"open without a key": {env: "API_SERVER_HOST=0.0.0.0", problem: "needs a key: set API_SERVER_KEY"},
@@ -46,6 +46,42 @@ func TestAdaptersAndTheirVariables(t *testing.T) {
 			}
 			if tt.warning != "" && !cmp.Equal(c.Warnings, []string{tt.warning}) {
 				t.Errorf("warnings %v", c.Warnings)
+			}
+		})
+	}
+}
+
+func TestTelegram(t *testing.T) {
+	tests := map[string]struct {
+		yaml, env string
+		want      Adapter
+		problem   string
+	}{
+		"nothing is set": {want: Adapter{Reason: "TELEGRAM_BOT_TOKEN is not set", Settings: map[string]any{}}},
+		"a token": {env: "TELEGRAM_BOT_TOKEN=1:a\nTELEGRAM_HOME_CHANNEL=5\nTELEGRAM_GROUP_ALLOWED_CHATS=-1,-2",
+			want: Adapter{Enabled: true, Reason: "TELEGRAM_BOT_TOKEN is set", Settings: map[string]any{"home_chat": "5", "allowed_chats": "-1,-2"}}},
+		"an entry": {env: "TELEGRAM_BOT_TOKEN=1:a\nTELEGRAM_HOME_CHANNEL=5", yaml: "adapters: {telegram: {allowed_users: [123, '@ada'], home_chat: -100}}",
+			want: Adapter{Enabled: true, Reason: "set in config.yaml", Settings: map[string]any{"home_chat": "-100", "allowed_users": []any{uint64(123), "@ada"}}}},
+		"disabled with a token": {env: "TELEGRAM_BOT_TOKEN=1:a", yaml: "adapters: {telegram: {enabled: false}}",
+			want: Adapter{Reason: "set in config.yaml", Settings: map[string]any{}}},
+		"an entry without a token": {yaml: "adapters:\n  telegram:\n    streaming: true", problem: "config.yaml:3: adapters.telegram: needs a token"},
+		"a misspelt key":           {env: "TELEGRAM_BOT_TOKEN=1:a", yaml: "adapters: {telegram: {allowed_user: 1}}", problem: "did you mean adapters.telegram.allowed_users?"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, err := load(t, tt.yaml, tt.env)
+			if tt.problem != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+					t.Fatalf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.Secrets = []string{"TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_USERS"}
+			if diff := cmp.Diff(tt.want, c.Adapters["telegram"]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -57,11 +57,12 @@ func TestTemplateExamplesAreValid(t *testing.T) {
 		}
 		lines = append(lines, l)
 	}
-	c, err := load(t, strings.Join(lines, "\n"), "")
+	c, err := load(t, strings.Join(lines, "\n"), "TELEGRAM_BOT_TOKEN=1:a\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Model.Default != "some-model" || c.Adapters["api"].Reason != "set in config.yaml" || c.Supervisor.Workers["tools"].Memory != 2<<30 {
+	if c.Model.Default != "some-model" || c.Adapters["api"].Reason != "set in config.yaml" ||
+		c.Adapters["telegram"].Settings["allowed_users"] == nil || c.Supervisor.Workers["tools"].Memory != 2<<30 {
 		t.Errorf("not all examples were read: %+v", c)
 	}
 }

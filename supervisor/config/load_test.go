@@ -33,7 +33,7 @@ func isolate(t *testing.T) {
 			t.Setenv(k, "")
 		}
 	}
-	for _, k := range []string{"API_SERVER_KEY", "API_SERVER_HOST", "API_SERVER_PORT", "OPENAI_BASE_URL"} {
+	for _, k := range []string{"API_SERVER_KEY", "API_SERVER_HOST", "API_SERVER_PORT", "OPENAI_BASE_URL", "TELEGRAM_BOT_TOKEN", "TELEGRAM_HOME_CHANNEL", "TELEGRAM_GROUP_ALLOWED_CHATS"} {
 		t.Setenv(k, "")
 	}
 	for k := range otherTokens {
