@@ -64,10 +64,9 @@ func (a *Adapter) forget(e *delivery) {
 		a.live.end(e.TurnID)
 		a.turns.end(e.TurnID)
 	}
-	for _, key := range []string{e.shownKey(), e.fileKey()} {
-		if err := a.shelf.setShown(shown{Key: key}); err != nil {
-			a.log.Warn("the messages of a delivery are still noted", "delivery", e.ID, "error", err)
-		}
+	// The note of its files stays for a while: if the report is lost, it keeps them from being sent again.
+	if err := a.shelf.setShown(shown{Key: e.shownKey()}); err != nil {
+		a.log.Warn("the messages of a delivery are still noted", "delivery", e.ID, "error", err)
 	}
 }
 

@@ -22,7 +22,8 @@ const (
 	handledKept = 500
 	// handledLines is when the file of them is written anew.
 	handledLines = 5000
-	// shownKept is how long the messages of a turn are remembered that never had an answer.
+	// shownKept is how long messages are remembered: those of a turn that never had an answer, and files that were sent,
+	// as the supervisor may ask again for what it did not hear of.
 	shownKept = 48 * time.Hour
 )
 
@@ -47,6 +48,7 @@ type shown struct {
 	Chat   int64  `json:"chat"`
 	Thread int    `json:"thread"`
 	IDs    []int  `json:"ids"`
+	At     int64  `json:"at"` // when it was noted, in Unix seconds
 }
 
 func openShelf(dir string) (*shelf, error) {
@@ -175,7 +177,7 @@ func (s *shelf) setShown(v shown) error {
 		}
 		delete(s.shown, v.Key)
 	} else {
-		v.IDs = slices.Clone(v.IDs)
+		v.IDs, v.At = slices.Clone(v.IDs), time.Now().Unix()
 		s.shown[v.Key] = v
 	}
 	if s.dir == "" {
@@ -254,8 +256,16 @@ func (s *shelf) setFresh(key, wish string) error {
 
 // sweep removes what is too old to matter.
 func (s *shelf) sweep(now time.Time) {
-	if s.dir != "" {
-		removeOld(filepath.Join(s.dir, "shown"), now.Add(-shownKept)) // the next process forgets them
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, v := range s.shown {
+		if now.Sub(time.Unix(v.At, 0)) < shownKept {
+			continue
+		}
+		delete(s.shown, key)
+		if s.dir != "" {
+			_ = os.Remove(filepath.Join(s.dir, "shown", fileName(key))) // read and tried again by the next process
+		}
 	}
 }
 

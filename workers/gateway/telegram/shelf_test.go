@@ -123,3 +123,19 @@ func TestAFolderThatCannotBeWrittenIsAnErrorOfTheStart(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+func TestWhatIsShownIsForgottenInTime(t *testing.T) {
+	dir := t.TempDir()
+	s := openTestShelf(t, dir)
+	if err := s.setShown(shown{Key: "turn_1", IDs: []int{1}}); err != nil {
+		t.Fatal(err)
+	}
+	s.sweep(time.Now().Add(shownKept - time.Hour))
+	if s.shownOf("turn_1") == nil {
+		t.Error("forgotten too early")
+	}
+	s.sweep(time.Now().Add(shownKept + time.Hour))
+	if left, _ := filepath.Glob(dir + "/shown/*"); s.shownOf("turn_1") != nil || len(left) > 0 {
+		t.Errorf("still there: %v", left)
+	}
+}
