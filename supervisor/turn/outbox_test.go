@@ -316,7 +316,7 @@ func TestFrozenGatewayIsUnknownAfterItsDeadline(t *testing.T) {
 			if to.count() == 1 {
 				<-ctx.Done()
 			}
-			return nil, nil
+			return nil, ctx.Err()
 		}
 		g := r.gateway("gateway-telegram", to)
 		r.agent("agent-1", obey(never))

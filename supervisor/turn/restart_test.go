@@ -2,7 +2,7 @@ package turn
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -192,14 +192,19 @@ func TestClosedHubRefuses(t *testing.T) {
 // Whether an Accept that failed has stored its message is unknown; its turn must be run all the same, and in order.
 func TestUnansweredAcceptIsRun(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		failing := &flaky{}
+		r.wrap = func(s Store) Store {
+			failing.Store = s
+			return failing
+		}
+		r.restart()
 		r.agent("agent-1", obey(never))
 		// The message is in the store, the hub was never told.
 		a, err := r.state.Accept(t.Context(), store.Inbound{Platform: PlatformTerminal, ChatID: "main", MessageID: "1", Text: "lost"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		failing := &flaky{Store: r.hub.store, fail: fmt.Errorf("commit: disk I/O error")}
-		r.hub.store = failing
+		failing.fail = errors.New("commit: disk I/O error")
 		if _, err := r.hub.Accept(t.Context(), store.Inbound{Platform: PlatformTerminal, ChatID: "main", MessageID: "2", Text: "x"}); err == nil {
 			t.Fatal("the accept did not fail")
 		}

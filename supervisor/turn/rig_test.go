@@ -34,6 +34,7 @@ type rig struct {
 	state *store.State
 	hub   *Hub
 	cfg   Config
+	wrap  func(Store) Store // what the next hub uses instead of the store itself, if it is set
 
 	world effects
 
@@ -70,6 +71,9 @@ func (r *rig) open() {
 	r.state = state
 	cfg := r.cfg
 	cfg.Store, cfg.Event = state, r.record
+	if r.wrap != nil {
+		cfg.Store = r.wrap(state)
+	}
 	r.hub = New(cfg)
 	if err := r.hub.Start(r.t.Context()); err != nil {
 		r.t.Fatal(err)

@@ -74,13 +74,6 @@ func (f *fullDisk) SetCall(ctx context.Context, c store.Call) error {
 	return f.Store.SetCall(ctx, c)
 }
 
-// fill makes the rig's disk one that can be full.
-func (r *rig) fill() *fullDisk {
-	f := &fullDisk{Store: r.hub.store}
-	r.hub.store = f
-	return f
-}
-
 // A disk that is full for half an hour loses nothing, parks nothing and makes no call twice.
 func TestFullDiskIsWaitedFor(t *testing.T) {
 	for name, when := range map[string]string{
@@ -88,7 +81,12 @@ func TestFullDiskIsWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				disk := r.fill()
+				disk := &fullDisk{}
+				r.wrap = func(s Store) Store {
+					disk.Store = s
+					return disk
+				}
+				r.restart()
 				var once atomic.Bool
 				fill := func(at string) {
 					if at == when && once.CompareAndSwap(false, true) {
