@@ -71,9 +71,9 @@ func TestHelpAndMenuListEveryCommand(t *testing.T) {
 	})
 }
 
-func TestAMenuThatIsRefusedDoesNotKeepTheBotFromReceiving(t *testing.T) {
+func TestAMenuThatHangsDoesNotKeepTheBotFromReceiving(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "setMyCommands", Status: 400})
+		r.bot.Fail(bottest.Fault{Kind: bottest.Hang, Method: "setMyCommands", Times: 1})
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "hello"})
 		r.pass(time.Second)

@@ -62,17 +62,18 @@ func TestStreamingSlowsDownAndStopsInAFlood(t *testing.T) {
 		r.start()
 		r.show(to(ann), "turn_1", started(1))
 		r.bot.Fail(bottest.Fault{Kind: bottest.Refuse, Method: "editMessageText", Status: 429, RetryAfter: 1, Times: maxStrikes})
-		var asked []time.Time
 		for i := range 40 {
-			before := len(r.bot.Calls("editMessageText"))
 			r.show(to(ann), "turn_1", said(strings.Repeat("word ", i+1)))
-			if len(r.bot.Calls("editMessageText")) > before {
-				asked = append(asked, time.Now())
-			}
-			time.Sleep(time.Second)
+			time.Sleep(100 * time.Millisecond)
 		}
-		if len(asked) != maxStrikes {
-			t.Errorf("%d edits were tried, want %d", len(asked), maxStrikes)
+		edits := r.bot.Calls("editMessageText")
+		if len(edits) != maxStrikes {
+			t.Fatalf("%d edits were tried, want %d", len(edits), maxStrikes)
+		}
+		for i, least := 1, 1600*time.Millisecond; i < len(edits); i, least = i+1, 2*least {
+			if gap := edits[i].Time.Sub(edits[i-1].Time); gap < least {
+				t.Errorf("edit %d came %s after the one before, want %s", i, gap, least)
+			}
 		}
 		r.deliver(gateway.Delivery{ID: 1, To: to(ann), Text: "the whole answer", TurnID: "turn_1"})
 		r.wantTexts(ann, "the whole answer")
@@ -240,6 +241,9 @@ func TestAnswersStandInTheOrderOfTheirTurns(t *testing.T) {
 		r.show(to(ann), "turn_2", said("streamed after it"))
 		r.deliver(gateway.Delivery{ID: 2, To: to(ann), Text: "second", TurnID: "turn_2"})
 		r.wantTexts(ann, "first", "second")
+		if n := len(r.bot.Calls("deleteMessage")); n > 0 {
+			t.Errorf("%d messages were shown too early and taken away", n)
+		}
 	})
 }
 

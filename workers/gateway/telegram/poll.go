@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-telegram/bot"
@@ -62,6 +63,11 @@ func (a *Adapter) receive(ctx context.Context) {
 	if !a.lookUp(asking) {
 		return
 	}
+	var menu sync.WaitGroup
+	defer menu.Wait()
+	if a.set.Menu {
+		menu.Go(func() { a.setMenu(asking) })
+	}
 	a.poll(ctx, asking)
 }
 
@@ -73,9 +79,6 @@ func (a *Adapter) lookUp(asking context.Context) bool {
 		if err == nil {
 			a.me.Store(&me)
 			a.log.Info("the bot is known", "name", me.Username, "id", me.ID)
-			if a.set.Menu {
-				a.setMenu(asking)
-			}
 			return true
 		}
 		if asking.Err() != nil || !a.rest(asking, &polling{}, err) {
