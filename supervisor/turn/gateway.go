@@ -24,6 +24,7 @@ type gateway struct {
 
 	mu     sync.Mutex // held while an event is sent: followers of other turns wait and coalesce
 	stream grpc.ClientStreamingClient[adapterv1.ShowRequest, adapterv1.ShowResponse]
+	end    context.CancelFunc // of the stream
 	paused time.Time
 }
 
@@ -83,19 +84,27 @@ func (g *gateway) show(l *live) {
 func (g *gateway) send(r *adapterv1.ShowRequest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stream == nil {
-		if g.hub.now().Before(g.paused) {
-			return
-		}
-		s, err := g.client.Show(g.ctx)
-		if err != nil {
-			g.paused = g.hub.now().Add(showPause)
-			return
-		}
-		g.stream = s
+	if g.stream == nil && !g.open() {
+		return
 	}
 	if err := g.stream.Send(r); err != nil {
-		g.stream = nil
-		g.paused = g.hub.now().Add(showPause)
+		g.end() // a broken stream is let go of only by its context
+		g.stream, g.paused = nil, g.hub.now().Add(showPause)
 	}
+}
+
+// open begins a stream of events. g.mu must be held.
+func (g *gateway) open() bool {
+	if g.hub.now().Before(g.paused) {
+		return false
+	}
+	ctx, end := context.WithCancel(g.ctx)
+	s, err := g.client.Show(ctx)
+	if err != nil {
+		end()
+		g.paused = g.hub.now().Add(showPause)
+		return false
+	}
+	g.stream, g.end = s, end
+	return true
 }

@@ -30,6 +30,7 @@ type platform struct {
 	shown   []*adapterv1.ShowRequest
 	sending map[string]int
 	overlap bool
+	breaks  int // streams of events that end after their first
 	// deliver answers a try; nil: it is sent.
 	deliver func(ctx context.Context, p *process, r *adapterv1.DeliverRequest) (*adapterv1.DeliverResponse, error)
 }
@@ -85,7 +86,12 @@ func (a *adapterServer) Show(stream grpc.ClientStreamingServer[adapterv1.ShowReq
 		}
 		a.to.mu.Lock()
 		a.to.shown = append(a.to.shown, r)
+		a.to.breaks--
+		broken := a.to.breaks >= 0
 		a.to.mu.Unlock()
+		if broken {
+			return errKilled
+		}
 	}
 }
 
@@ -417,6 +423,28 @@ func TestEventsAreShownToTheGateway(t *testing.T) {
 		}
 		if got, kinds := text(second); got != "one two " || slices.Contains(kinds, "final") {
 			t.Errorf("the second gateway was shown %q by %v", got, kinds)
+		}
+	})
+}
+
+// A gateway that ends its stream of events gets another one, and the present as a snapshot.
+func TestBrokenShowIsOpenedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		to := &platform{breaks: 1}
+		g := r.gateway("gateway-telegram", to)
+		r.agent("agent-1", func(a *agentRun) error {
+			for i := range 20 {
+				a.say(1, fmt.Sprint(i, " "))
+				time.Sleep(time.Second)
+			}
+			return a.finish(1, "end")
+		})
+		g.from("a", "1", "hi")
+		r.eventually("the reply is sent", func() bool { return len(to.texts("a")) == 1 })
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		if last := to.shown[len(to.shown)-1].Event.GetText().GetText(); last != "19 " {
+			t.Errorf("shown last was %q", last)
 		}
 	})
 }
