@@ -75,6 +75,9 @@ func setup(e *testscript.Env, bin string) error {
 	e.Setenv("XDG_RUNTIME_DIR", run)
 	e.Setenv("API", address)
 	e.Setenv("BIN", bin)
+	if err := goEnvironment(e); err != nil {
+		return err
+	}
 	e.Values["supervisor"] = &supervised{}
 	config := filepath.Join(home, "config.yaml")
 	if _, err := os.Stat(config); err == nil {
@@ -85,6 +88,23 @@ func setup(e *testscript.Env, bin string) error {
 	}
 	text := fmt.Sprintf("model: {provider: offline}\nadapters: {api: {listen: %q}}\nsupervisor: {drain_timeout: 5s}\n", address)
 	return os.WriteFile(config, []byte(text), 0o600)
+}
+
+// goEnvironment lets a script use go and make on this checkout, with the caches of the one who runs the test.
+func goEnvironment(e *testscript.Env) error {
+	repo, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	e.Setenv("REPO", repo)
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
+		out, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			return fmt.Errorf("go env %s: %w", name, err)
+		}
+		e.Setenv(name, strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 // supervised is the supervisor that a script started last.

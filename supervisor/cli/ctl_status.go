@@ -117,6 +117,9 @@ func (p *program) workerTable(w io.Writer, workers []*controlv1.WorkerStatus) er
 	return rows(w, "WORKER | STATE | PID | UP | FDS | MEMORY | RESTARTS | BUSY | NOTE", lines)
 }
 
+// maxNote is long enough for a failed start with what to do about it.
+const maxNote = 300
+
 // note is the one thing a person should know of a worker.
 func note(s *controlv1.WorkerStatus) string {
 	var parts []string
@@ -137,7 +140,7 @@ func note(s *controlv1.WorkerStatus) string {
 	if s.LogLinesDropped > 0 {
 		parts = append(parts, fmt.Sprintf("%d log lines dropped", s.LogLinesDropped))
 	}
-	return oneLine(strings.Join(parts, "; "), 100)
+	return oneLine(strings.Join(parts, "; "), maxNote)
 }
 
 func exitText(e *controlv1.ExitStatus) string {

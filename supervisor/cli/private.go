@@ -100,11 +100,14 @@ func (s *private) awaitReady(ctx context.Context) error {
 	}
 }
 
+// slowLane tells a start that is soon tried again from one that is given to the slow lane, whose first delay is a minute.
+const slowLane = 30.0
+
 // hopeless is why a worker without which nothing is answered cannot start, if that is so. A gateway may fail: its port may
 // be in use.
 func hopeless(workers []*controlv1.WorkerStatus) error {
 	for _, w := range workers {
-		if w.State == "degraded" && w.Role != ipc.RoleGateway && w.GetLastExit().GetCause() == "start_failed" {
+		if w.NextStartSeconds > slowLane && w.Role != ipc.RoleGateway && w.GetLastExit().GetCause() == "start_failed" {
 			return &startError{code: ipc.ExitFailed, text: fmt.Sprintf("worker %s: %s", w.Name, w.LastExit.Message)}
 		}
 	}
