@@ -13,6 +13,28 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
 
+// A killPoint is a state of a turn in which the supervisor is killed.
+type killPoint struct {
+	text    string
+	reached func(r *rig, turnID string) bool // the state in which the supervisor is killed
+	hang    string                           // where the agent waits for it
+	want    string
+	made    int
+}
+
+var killPoints = map[string]killPoint{
+	"queued": {"hello", func(r *rig, id string) bool { return r.turn(id).State == store.TurnQueued }, "no agent", "hello", 0},
+	"leased": {"hello", func(r *rig, id string) bool { return r.turn(id).State == store.TurnLeased }, "before finish", "hello", 0},
+	"step stored, call not begun": {"call:quick", func(r *rig, id string) bool { return r.turn(id).NextSeq == 2 }, "after append",
+		"twice", 1},
+	"call with effects runs": {"call:work", callIs(store.CallRunning), "", "unknown whether this call of work had its effect", 1},
+	"read-only call runs":    {"call:look", callIs(store.CallRunning), "", "seen", 2},
+	"call done, result not appended": {"call:quick", callIs(store.CallDone), "after call",
+		"done", 1},
+	"result appended": {"call:quick", func(r *rig, id string) bool { return r.turn(id).NextSeq == 3 }, "before finish", "done", 1},
+	"finished":        {"hello", func(r *rig, id string) bool { return r.turn(id).State == store.TurnDone }, "", "hello", 0},
+}
+
 // A kill of the supervisor in every state of a turn: the next one answers it, and makes no call with effects twice.
 func TestRestartInEveryState(t *testing.T) {
 	tools := map[string]scriptedTool{
@@ -21,24 +43,7 @@ func TestRestartInEveryState(t *testing.T) {
 	after := map[string]scriptedTool{
 		"work": {invoke: ok("again")}, "look": {readOnly: true, invoke: ok("seen")}, "quick": {invoke: ok("twice")},
 	}
-	for name, c := range map[string]struct {
-		text    string
-		reached func(r *rig, turnID string) bool // the state in which the supervisor is killed
-		hang    string                           // where the agent waits for it
-		want    string
-		made    int
-	}{
-		"queued": {"hello", func(r *rig, id string) bool { return r.turn(id).State == store.TurnQueued }, "no agent", "hello", 0},
-		"leased": {"hello", func(r *rig, id string) bool { return r.turn(id).State == store.TurnLeased }, "before finish", "hello", 0},
-		"step stored, call not begun": {"call:quick", func(r *rig, id string) bool { return r.turn(id).NextSeq == 2 }, "after append",
-			"twice", 1},
-		"call with effects runs": {"call:work", callIs(store.CallRunning), "", "unknown whether this call of work had its effect", 1},
-		"read-only call runs":    {"call:look", callIs(store.CallRunning), "", "seen", 2},
-		"call done, result not appended": {"call:quick", callIs(store.CallDone), "after call",
-			"done", 1},
-		"result appended": {"call:quick", func(r *rig, id string) bool { return r.turn(id).NextSeq == 3 }, "before finish", "done", 1},
-		"finished":        {"hello", func(r *rig, id string) bool { return r.turn(id).State == store.TurnDone }, "", "hello", 0},
-	} {
+	for name, c := range killPoints {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.tools("tools", tools)
