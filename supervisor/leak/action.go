@@ -49,3 +49,19 @@ func Action(v Verdict, value, limit int64) (Advice, string) {
 	}
 	return Keep, ""
 }
+
+// pressing is how many times the newest growth may fit below the limit before a verdict cannot wait.
+const pressing = 10
+
+// Pressing says whether the newest points come so near the limit that a verdict should be asked for at once. It costs
+// nothing; a caller that asks for verdicts now and then asks this after each point. A limit of 0 or less is none.
+func (d *Detector) Pressing(limit int64) bool {
+	if limit <= 0 || d.count == 0 {
+		return false
+	}
+	held := d.value()
+	if held >= boundaryShare*float64(limit) {
+		return true
+	}
+	return d.count > 1 && held+pressing*(held-d.last[len(d.last)-2].value) >= float64(limit)
+}

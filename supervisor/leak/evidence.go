@@ -13,21 +13,22 @@ func (d *Detector) sayGrowth(v *Verdict, f finding, limit int64) {
 	v.Kind, v.Confidence = Leak, f.surety
 	d.sayRise(v, f)
 	d.forecast(v, f.slope, limit)
-	how := ""
+	if f.steps > 0 {
+		v.Evidence += fmt.Sprintf(" in %d steps", f.steps)
+	}
+	v.Evidence += " (" + rate(v.Unit, f.slope) + ")"
 	switch {
 	case f.stairs:
 		v.Kind = Staircase
 		v.PerWork = f.grown() / float64(f.work)
-		how = fmt.Sprintf(", %s with each of %d units of work and nothing in between", amount(v.Unit, v.PerWork), f.work)
+		v.Evidence += fmt.Sprintf(": %s with each of %d units of work, %s in %s of quiet",
+			amount(v.Unit, v.PerWork), f.work, amount(v.Unit, f.quietGrowth), span(seconds(f.quietTime)))
 	case f.quiet && f.work > 0:
-		how = ", also while it had no work"
+		v.Evidence += ", also while it had no work"
 	case f.quiet:
-		how = ", without any work"
+		v.Evidence += ", without any work"
 	}
-	if f.steps > 0 {
-		how = fmt.Sprintf(", in %d steps%s", f.steps, how)
-	}
-	v.Evidence += fmt.Sprintf(" (%s)%s, and gave nothing back%s", rate(v.Unit, f.slope), how, d.sayLimit(v, limit))
+	v.Evidence += d.sayLimit(v, limit)
 }
 
 // sayWatched fills in growth that is not enough for a verdict.
@@ -35,7 +36,7 @@ func (d *Detector) sayWatched(v *Verdict, f finding, limit int64) {
 	v.Kind, v.Confidence = Learning, f.surety*min(1, f.grown()/f.need)
 	d.sayRise(v, f)
 	d.forecast(v, f.slope, limit)
-	v.Evidence += fmt.Sprintf(" (%s), which is watched: it is called a leak from %s on%s",
+	v.Evidence += fmt.Sprintf(" (%s), which is watched: growth of %s is called a leak%s",
 		rate(v.Unit, f.slope), amount(v.Unit, f.need), d.sayLimit(v, limit))
 }
 

@@ -57,14 +57,12 @@ func (l *level) at(i int) *bin {
 	return &l.bins[(l.next-l.count+i+binsKept)%binsKept]
 }
 
-// newest returns the newest bin with an idle point, or nil.
-func (l *level) newest() *bin {
-	for i := l.count - 1; i >= 0; i-- {
-		if b := l.at(i); b.idle() {
-			return b
-		}
+// reach returns the number of bins between the oldest and the newest, with those that are missing.
+func (l *level) reach() int {
+	if l.count == 0 {
+		return 0
 	}
-	return nil
+	return int(l.at(l.count-1).n-l.at(0).n) + 1
 }
 
 // start returns the second at which b begins.

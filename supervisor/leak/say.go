@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // amount writes a value with its unit.
 func amount(unit string, v float64) string {
 	if unit != profiles[AnonymousBytes].unit {
+		if v == 1 {
+			unit = strings.TrimSuffix(unit, "s")
+		}
 		return number(v) + " " + unit
 	}
 	for _, u := range []struct {

@@ -17,9 +17,9 @@ const (
 	// recurring is the number of steps with flat ground between them that make a series of steps. Two may be chance.
 	recurring = 3
 	// similar is the greatest ratio between the steps of such a series.
-	similar = 3.0
-	// decimated bounds the points of a robust slope: 30 have 435 pairs.
-	decimated = 30
+	similar = 2.0
+	// decimated bounds the points of a robust slope: 20 have 190 pairs.
+	decimated = 20
 )
 
 // A stretch is the idle floors of the newest bins of a level, oldest first.
@@ -48,6 +48,15 @@ func (s *stretch) load(l *level, bins int) {
 		least = min(least, s.floor[i])
 		s.kept[i] = least
 	}
+}
+
+// enough is the number of bins that growth must be seen in. Bins of seconds are many, so few of them mean that most of the
+// stretch is unknown; where readings are minutes apart, three in a row are all that there is.
+func (s *stretch) enough() int {
+	if s.width < 60 {
+		return 5
+	}
+	return 3
 }
 
 // A rise is growth within a stretch, between two of its bins.

@@ -7,10 +7,13 @@ import (
 	"time"
 )
 
+// rushBins is the shortest window: five readings, four seconds.
+const rushBins = 5
+
 // windows are the stretches in which growth is looked for, as level and number of bins: each about half as long as the
 // next, from five seconds to a week, since growth shows in a stretch that it fills for the most part.
 var windows = [...]struct{ level, bins int }{
-	{0, 5}, {0, 15}, {0, 30}, {0, 60},
+	{0, rushBins}, {0, 15}, {0, 30}, {0, 60},
 	{1, 15}, {1, 30}, {1, 60},
 	{2, 15}, {2, 30}, {2, 60},
 	{3, 15}, {3, 30}, {3, 60},
@@ -21,15 +24,17 @@ var windows = [...]struct{ level, bins int }{
 // A finding is growth in one window with what is made of it.
 type finding struct {
 	rise
-	proven  bool // it is a leak or a staircase; otherwise it is watched
-	rush    bool
-	quiet   bool // it goes on without work
-	stairs  bool // it goes with work
-	work    uint32
-	least   float64
-	need    float64
-	surety  float64
-	evident bool // it is growth at all
+	evident     bool    // it is more than noise and nothing that was there before
+	proven      bool    // it is a leak or a staircase; otherwise it is watched
+	rush        bool    // it took so much of the room that nothing else counts
+	quiet       bool    // it goes on without work
+	stairs      bool    // it goes with work
+	work        uint32  // units of work ended meanwhile
+	quietTime   float64 // seconds meanwhile without work or its after-effects
+	quietGrowth float64
+	least       float64 // below this it is noise
+	need        float64 // from this on it is proven
+	surety      float64
 }
 
 // Verdict judges the points so far. A limit of 0 or less is none.
@@ -57,7 +62,7 @@ func (d *Detector) search(limit float64) (found, watched finding) {
 	var s stretch
 	for _, w := range windows {
 		l := &d.levels[w.level]
-		if w.bins < binsKept && int(l.count) <= w.bins && w.bins > 5 {
+		if w.bins < binsKept && l.reach() <= w.bins && w.bins > rushBins {
 			continue // the same as the longer one
 		}
 		s.load(l, w.bins)
@@ -83,27 +88,25 @@ func (d *Detector) growth(s *stretch, limit float64) finding {
 		return finding{}
 	}
 	f := finding{rise: r}
-	if f.least = max(p.least, p.relative*f.from); f.grown() < f.least {
-		return finding{}
-	}
-	s.measure(&f.rise)
-	f.least = max(f.least, 2*f.noise)
+	f.least = max(p.least, p.relative*f.from)
 	if f.grown() < f.least || f.to < d.highWater(s.at[0])+f.least {
 		return finding{}
 	}
-	d.drive(&f, s)
 	room := limit - f.from
 	if limit <= 0 {
 		room = p.room
 	}
-	f.need = d.needed(&f, room)
 	f.rush = limit > 0 && s.n >= p.rushPoints && f.grown() >= rush*room
-	enough := 3
-	if s.width < 60 {
-		enough = 5
+	if !f.rush && (f.time < shortest.Seconds() || s.n < s.enough()) {
+		return finding{}
 	}
-	f.evident = f.rush || f.time >= shortest.Seconds() && s.n >= enough
-	f.proven = f.rush || f.evident && f.grown() >= f.need
+	s.measure(&f.rise)
+	if f.least = max(f.least, 2*f.noise); f.grown() < f.least {
+		return finding{}
+	}
+	d.drive(&f, s)
+	f.need = d.needed(&f, room)
+	f.evident, f.proven = true, f.rush || f.grown() >= f.need
 	points := float64(s.n)
 	f.surety = f.order * f.grown() / (f.grown() + f.least/2) * points / (points + 1)
 	return f
@@ -136,22 +139,31 @@ const (
 )
 
 // drive tells growth that goes on without work from growth that goes with it. Where there was too little quiet to see
-// growth in it, neither is known.
+// growth in it, or where the quiet gives back what the work took, neither is known.
 func (d *Detector) drive(f *finding, s *stretch) {
 	a, b := s.bins[f.first], s.bins[f.last]
 	f.work = b.work - a.work
-	all := float64(b.quietTime - a.quietTime)
+	f.quietTime, f.quietGrowth = float64(b.quietTime-a.quietTime), float64(b.quietGrowth-a.quietGrowth)
 	speed, sum := f.grown()/f.time, 0.0
-	if speed*all < f.least {
+	whole := quietPace * speed * f.quietTime
+	if speed*f.quietTime < f.least {
 		return
 	}
 	k := min(parts-1, f.last-f.first)
+	asked, agreed := 0, 0
 	for j := range k {
 		a, b := s.bins[f.first+j*(f.last-f.first)/k], s.bins[f.first+(j+1)*(f.last-f.first)/k]
-		sum += min(float64(b.quietGrowth-a.quietGrowth), quietCap*speed*float64(b.quietTime-a.quietTime))
+		growth, expected := float64(b.quietGrowth-a.quietGrowth), speed*float64(b.quietTime-a.quietTime)
+		sum += min(growth, quietCap*expected)
+		if expected > 0 {
+			asked++
+		}
+		if expected > 0 && growth >= quietPace*expected {
+			agreed++
+		}
 	}
-	f.quiet = sum >= max(quietPace*speed*all, f.least)
-	f.stairs = sum < quietPace*speed*all && f.work >= recurring
+	f.quiet = sum >= max(whole, f.least) && 2*agreed > asked
+	f.stairs = math.Abs(f.quietGrowth) < whole && f.work >= recurring
 }
 
 // needed returns how much growth is called a leak: a part of the room there was. While it is smaller there is time to wait
