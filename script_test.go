@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -42,15 +43,35 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// build makes all binaries as people do.
+var (
+	buildOnce sync.Once
+	built     string // folder of the binaries
+	buildErr  error
+)
+
+// build makes all binaries as people do, once for all tests.
 func build(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "bin")
-	out, err := exec.Command("make", "-s", "build", "BIN="+bin).CombinedOutput()
-	if err != nil {
-		t.Fatalf("make build: %v\n%s", err, out)
+	buildOnce.Do(func() {
+		if built, buildErr = os.MkdirTemp("", "hs-bin-"); buildErr != nil {
+			return
+		}
+		if out, err := exec.Command("make", "-s", "build", "BIN="+built).CombinedOutput(); err != nil {
+			buildErr = fmt.Errorf("make build: %w\n%s", err, out)
+		}
+	})
+	if buildErr != nil {
+		t.Fatal(buildErr)
 	}
-	return bin
+	return built
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(code)
 }
 
 // setup gives a script a home with the offline provider and a free port, and a run directory with a short name.
@@ -229,7 +250,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP}
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP}
 	if neg || len(args) != 2 || signals[args[0]] == 0 {
 		ts.Fatalf("usage: signal NAME PID")
 	}

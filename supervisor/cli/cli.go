@@ -24,7 +24,8 @@ import (
 
 // Main runs the command that args name and returns the exit code.
 func Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// SIGHUP is a terminal that was closed.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// After the first signal the second one has its usual effect: nobody is held up by an end that takes long.
 	context.AfterFunc(ctx, stop)
