@@ -307,11 +307,12 @@ type watcher struct {
 	sys     *system
 	samples int
 	holders map[string]int
-	zombies map[string]int
+	zombies map[string]time.Time // when each was first seen
+	late    map[string]time.Duration
 }
 
 func (w *watcher) run(ctx context.Context) {
-	w.holders, w.zombies = map[string]int{}, map[string]int{}
+	w.holders, w.zombies, w.late = map[string]int{}, map[string]time.Time{}, map[string]time.Duration{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -328,16 +329,23 @@ func (w *watcher) run(ctx context.Context) {
 			w.holders[h]++
 		}
 		for _, p := range descendants(pid) {
-			if p.state == "Z" {
-				w.zombies[fmt.Sprintf("%d %s", p.pid, p.command)]++
+			if p.state != "Z" {
+				continue
+			}
+			name := fmt.Sprintf("%d %s", p.pid, p.command)
+			if _, seen := w.zombies[name]; !seen {
+				w.zombies[name] = time.Now()
+			}
+			if age := time.Since(w.zombies[name]); age > zombieAge {
+				w.late[name] = age
 			}
 		}
 	}
 }
 
-// zombieSamples is how many samples in a row, 100 ms apart, may see the same dead process: one that has just been
-// killed is not reaped yet.
-const zombieSamples = 3
+// zombieAge is how long a dead process may be waited for. One that has just been killed is not reaped yet, and the
+// orphans of a killed worker are looked for once a second.
+const zombieAge = 3 * time.Second
 
 func (w *watcher) report(t *testing.T) {
 	t.Helper()
@@ -349,9 +357,7 @@ func (w *watcher) report(t *testing.T) {
 			t.Errorf("a process other than the supervisor held a database in %d samples: %s", n, h)
 		}
 	}
-	for z, n := range w.zombies {
-		if n > zombieSamples {
-			t.Errorf("zombie seen %d times: %s", n, z)
-		}
+	for z, age := range w.late {
+		t.Errorf("%s was a zombie for %v", z, age)
 	}
 }

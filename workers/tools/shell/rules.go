@@ -28,8 +28,7 @@ func init() {
 		{(*inspection).download, []string{"curl", "wget", "aria2c"}},
 		{(*inspection).tar, []string{"tar", "bsdtar", "zip"}},
 		{(*inspection).cd, []string{"cd", "pushd"}},
-		{(*inspection).ssh, []string{"ssh"}},
-		{(*inspection).sed, []string{"sed"}},
+		{(*inspection).ssh, []string{"ssh"}}, {(*inspection).sed, []string{"sed"}},
 		{(*inspection).awk, []string{"awk", "gawk", "mawk", "nawk"}},
 		{(*inspection).git, []string{"git"}},
 
