@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -45,8 +44,6 @@ func someStatus() *controlv1.StatusResponse {
 }
 
 func TestStatus(t *testing.T) {
-	t.Setenv("TZ", "UTC")
-	time.Local = time.UTC
 	r := newRig(t)
 	r.control.status = someStatus()
 	golden(t, "status.txt", r.must("ctl", "status"))
@@ -133,7 +130,6 @@ func TestStopReturnsWhenTheProcessHasEnded(t *testing.T) {
 }
 
 func TestLogs(t *testing.T) {
-	time.Local = time.UTC
 	r := newRig(t)
 	r.control.lines = []*controlv1.LogLine{
 		{At: 1764600000.25, Worker: "agent-1", Pid: 1001, Level: "info", Message: "serving", Fields: map[string]string{"b": "two words", "a": "1", "c": ""}, Stream: "log"},
@@ -149,7 +145,6 @@ func TestLogs(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	time.Local = time.UTC
 	r := newRig(t)
 	r.control.events = []*controlv1.Event{
 		{Id: 1, At: 1764600000.25, Kind: "worker_exited", Worker: "agent-1", Pid: 1001, TurnId: "t1", Message: "killed", Fields: map[string]string{"signal": "killed"}},

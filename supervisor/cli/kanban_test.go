@@ -3,7 +3,6 @@ package cli
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -33,7 +32,6 @@ func TestKanbanAsksForWhatTheLineSays(t *testing.T) {
 			&hostv1.SubscribeRequest{Subscription: &hostv1.Subscription{TaskId: "t_1", Platform: "telegram", ChatId: "c", ThreadId: "5"}}, "telegram c is told about t_1\n"},
 	} {
 		t.Run(tt.line, func(t *testing.T) {
-			time.Local = time.UTC
 			r := newRig(t)
 			r.boards.task = &hostv1.Task{Id: "t_1", Status: "ready", Title: "Water the plants", Body: "the big one too", CreatedAt: 1764600000}
 			out := r.must(append([]string{"kanban"}, strings.Fields(tt.line)...)...)
