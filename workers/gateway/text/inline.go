@@ -1,6 +1,7 @@
 package text
 
 import (
+	"bytes"
 	"net/url"
 	"strings"
 
@@ -18,7 +19,7 @@ func (w *writer) inlines(n ast.Node) {
 func (w *writer) inline(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.Text:
-		w.write(unescape(n.Segment.Value(w.source)))
+		w.write(w.indentation(n) + unescape(n.Segment.Value(w.source)))
 		// A line end in a chat is meant: CommonMark's space would run verses and logs together.
 		if n.SoftLineBreak() || n.HardLineBreak() {
 			w.lineBreak(1)
@@ -51,6 +52,29 @@ func (w *writer) inline(n ast.Node) {
 		w.inlines(n)
 	}
 }
+
+// indentation is the white space before a text that begins a line of a paragraph. CommonMark drops it, but models write
+// settings and drawings without a fence. Within lists and quotes it belongs to these.
+func (w *writer) indentation(n *ast.Text) string {
+	if w.indent != "" || w.inside(Quote) {
+		return ""
+	}
+	marks := n.Segment.Start
+	for marks > 0 && bytes.IndexByte([]byte("*_~`["), w.source[marks-1]) >= 0 {
+		marks--
+	}
+	start := marks
+	for start > 0 && (w.source[start-1] == ' ' || w.source[start-1] == '\t') {
+		start--
+	}
+	if start == marks || start > 0 && w.source[start-1] != '\n' || marks-start > maxIndentation {
+		return ""
+	}
+	return string(w.source[start:marks])
+}
+
+// maxIndentation is more than anybody means.
+const maxIndentation = 40
 
 // codeSpan is the text of a code span, whose line ends are spaces.
 func (w *writer) codeSpan(n *ast.CodeSpan) string {

@@ -47,6 +47,7 @@ func TestMarkdownIsRead(t *testing.T) {
 		{"a link around code stays a link", "[`os.Open`](https://pkg.go.dev/os)", "<link https://pkg.go.dev/os>os.Open</link>"},
 		{"heading", "# Title **x**\ntext", "<bold>Title x</bold>\n\ntext"},
 		{"paragraphs and lines", "one\ntwo\n\n\n\nthree", "one\ntwo\n\nthree"},
+		{"settings without a fence", "model:\n  provider: x  # y\n  **base**: z\n    - 1", "model:\n  provider: x  # y\n<bold>  base</bold>: z\n    - 1"},
 		{"bullets", "- a\n- b\n  - c\n- d", "• a\n• b\n  • c\n• d"},
 		{"numbers", "3. a\n4. b\n\n   more", "3. a\n\n4. b\n\n   more"},
 		{"tasks", "- [x] done\n- [ ] open", "• ☑ done\n• ☐ open"},
