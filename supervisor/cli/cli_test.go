@@ -288,6 +288,19 @@ func TestAnErrorOfTheServerHasItsKindsExitCode(t *testing.T) {
 	}
 }
 
+func TestASupervisorThatDoesNotAnswerIsToldFromOneThatIsNotThere(t *testing.T) {
+	r := newRig(t)
+	for want, err := range map[string]error{
+		"is there but did not answer in time": context.DeadlineExceeded,
+		"ended during the call; try again":    fmt.Errorf("stopping: %w", ipc.ErrGone),
+	} {
+		r.control.err = err
+		if _, stderr, code := r.run("ctl", "status"); code != ipc.ExitTryAgain || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit %d, stderr %q", err, code, stderr)
+		}
+	}
+}
+
 // TestTheRunDirectoryIsCheckedAsStrictlyAsByWorkers compares two limits that are kept apart, so that configuration does not
 // depend on processes.
 func TestTheRunDirectoryIsCheckedAsStrictlyAsByWorkers(t *testing.T) {

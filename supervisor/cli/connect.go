@@ -26,16 +26,32 @@ func (p *program) socket() (path, home string, err error) {
 	return path, home, err
 }
 
-// connect dials the running supervisor. None is an error that says how to start one.
-func (p *program) connect(ctx context.Context) (*grpc.ClientConn, error) {
+// connected runs f over a connection to the running supervisor. None is an error that says how to start one.
+func (p *program) connected(ctx context.Context, f func(grpc.ClientConnInterface) error) error {
 	path, home, err := p.socket()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := answers(ctx, path); err != nil {
-		return nil, p.noSupervisor(home, path, err)
+		return p.noSupervisor(home, path, err)
 	}
-	return dial(path)
+	conn, err := dial(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return explain(f(conn), home)
+}
+
+// explain says what a failed call means for a person, where the error alone does not.
+func explain(err error, home string) error {
+	switch {
+	case errors.Is(err, ipc.ErrTimeout):
+		return fmt.Errorf("%w\nthe supervisor of home %s is there but did not answer in time: it may be frozen, or this machine too busy; try again, then look into its log", err, home)
+	case errors.Is(err, ipc.ErrGone):
+		return fmt.Errorf("%w\nthe supervisor of home %s ended during the call; try again", err, home)
+	}
+	return err
 }
 
 // dial returns a connection to a control socket; it connects when it is used.

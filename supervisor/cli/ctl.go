@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 )
@@ -21,12 +22,7 @@ func (p *program) ctl() *cobra.Command {
 
 // control runs f with a client of the running supervisor.
 func (p *program) control(ctx context.Context, f func(controlv1.ControlClient) error) error {
-	conn, err := p.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	return f(controlv1.NewControlClient(conn))
+	return p.connected(ctx, func(conn grpc.ClientConnInterface) error { return f(controlv1.NewControlClient(conn)) })
 }
 
 // completeWorkers offers the names of the running supervisor's workers.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
@@ -29,12 +30,7 @@ func (p *program) kanban() *cobra.Command {
 
 // boards runs f with a client of the running supervisor.
 func (p *program) boards(ctx context.Context, f func(hostv1.BoardsClient) error) error {
-	conn, err := p.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	return f(hostv1.NewBoardsClient(conn))
+	return p.connected(ctx, func(conn grpc.ClientConnInterface) error { return f(hostv1.NewBoardsClient(conn)) })
 }
 
 func boardFlag(c *cobra.Command, board *string) *cobra.Command {
