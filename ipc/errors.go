@@ -114,5 +114,9 @@ func FromStatus(method string, err error) error {
 			return &RemoteError{Method: method, Message: s.Message(), kind: k.err}
 		}
 	}
-	return &RemoteError{Method: method, Message: fmt.Sprintf("%s: %s", s.Code(), s.Message())}
+	message := s.Message()
+	if s.Code() != codes.Internal && s.Code() != codes.Unknown {
+		message = fmt.Sprintf("%s: %s", s.Code(), message)
+	}
+	return &RemoteError{Method: method, Message: message}
 }

@@ -149,6 +149,7 @@ func dialWriter(path, sync string, log hclog.Logger) (*conn, error) {
 
 func useWAL(c *conn, path string, log hclog.Logger) error {
 	var was, is string
+	existing := sizeOf(path) > 0
 	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode").Scan(&was); err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func useWAL(c *conn, path string, log hclog.Logger) error {
 	if is != "wal" {
 		return fmt.Errorf("%w: journal mode is %q, and WAL cannot be had on this file system", ErrInvalid, is)
 	}
-	if was != is && sizeOf(path) > 0 {
+	if was != is && existing {
 		log.Warn("the journal mode of the file is changed", "path", path, "from", was, "to", is)
 	}
 	return nil
