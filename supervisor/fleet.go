@@ -20,6 +20,7 @@ import (
 type fleet struct {
 	workers []*worker.Worker
 	proc    sample.Proc
+	leaks   *leakWatch
 	running sync.WaitGroup
 }
 
@@ -35,6 +36,14 @@ func (s *supervisor) newFleet(list []worker.Spec) *fleet {
 	f := &fleet{proc: s.sampler.Proc()}
 	for _, spec := range list {
 		f.workers = append(f.workers, worker.New(spec, hooks, env))
+	}
+	limits := map[string]int64{}
+	for _, spec := range list {
+		limits[spec.Name] = spec.Limits.Memory
+	}
+	f.leaks = &leakWatch{
+		workers: f.workers, busy: s.hub.Busy, record: s.journal.Record, watched: map[string]*watched{},
+		memory: func(name string) int64 { return limits[name] },
 	}
 	return f
 }
@@ -76,6 +85,7 @@ func (f *fleet) Status() []*controlv1.WorkerStatus {
 	list := make([]*controlv1.WorkerStatus, len(f.workers))
 	for i, w := range f.workers {
 		list[i] = w.Status()
+		list[i].Verdict = f.leaks.verdict(w.Name())
 	}
 	return list
 }
@@ -100,7 +110,9 @@ func (f *fleet) do(name string, verb func(*worker.Worker) error) (*controlv1.Wor
 	if err := verb(w); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", name, err)
 	}
-	return w.Status(), nil
+	st := w.Status()
+	st.Verdict = f.leaks.verdict(name)
+	return st, nil
 }
 
 // supervisorName is what commands call the supervisor itself.

@@ -9,6 +9,8 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
+const modulePath = "github.com/hermes-supervisor/hermes-supervisor"
+
 // LibexecEnv names a folder that is searched for worker binaries before the usual places.
 const LibexecEnv = "HERMES_LIBEXEC"
 
@@ -20,8 +22,8 @@ type MissingBinaryError struct {
 
 func (e *MissingBinaryError) Error() string {
 	return fmt.Sprintf("%s is not in any of %v; the supervisor and its workers are installed together: "+
-		"go install -tags sqlite_fts5,sqlite_omit_load_extension github.com/hermes-supervisor/hermes-supervisor/...@%s (or make install)",
-		e.Name, e.Folders, installVersion())
+		"go install -tags sqlite_fts5,sqlite_omit_load_extension %[3]s@%[4]s %[3]s/workers/cmd/...@%[4]s (or make install)",
+		e.Name, e.Folders, modulePath, installVersion())
 }
 
 // Unwrap makes commands exit with the code for configuration.

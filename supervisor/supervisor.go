@@ -218,6 +218,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { s.sampler.Run(background) })
 	running.Go(func() { s.orphans.Run(background) })
+	running.Go(func() { s.fleet.leaks.run(background) })
 	running.Go(func() { s.tellServiceManager(background) })
 	s.fleet.start(workers)
 	running.Go(func() { s.becomeReady(ctx) })
@@ -240,7 +241,7 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 		return
 	}
 	took := s.now().Sub(s.started).Round(time.Millisecond)
-	s.record(event.KindSupervisorReady, fmt.Sprintf("all workers serve after %v", took))
+	s.record(event.KindSupervisorReady, fmt.Sprintf("all required workers serve after %v", took))
 	s.log.Info("ready", "after", took, "model", s.o.Config.Model.Provider)
 	s.say(s.notify.Ready(s.statusLine()))
 	if s.o.Ready != nil {

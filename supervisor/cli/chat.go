@@ -113,7 +113,8 @@ func (p *program) askPrivately(ctx context.Context, terminal, home string, o cha
 		return err
 	}
 	deadline := time.Now().Add(startBudget)
-	for {
+	p.progress("no supervisor runs, starting one for this question …")
+	for waiting := false; ; waiting = true {
 		s, dir, err := p.startForQuestion(ctx, home)
 		if err == nil {
 			defer func() { _ = os.RemoveAll(dir) }()
@@ -123,7 +124,9 @@ func (p *program) askPrivately(ctx context.Context, terminal, home string, o cha
 		if !homeInUse(err) || time.Now().After(deadline) {
 			return startFailure(err)
 		}
-		p.progress("another supervisor has the home, waiting for it …")
+		if !waiting {
+			p.progress(err.Error() + "; waiting for it …")
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for home %s: %w", home, ipc.ErrCancelled)
@@ -141,7 +144,6 @@ func (p *program) startForQuestion(ctx context.Context, home string) (*private, 
 	if err != nil {
 		return nil, "", err
 	}
-	p.progress("no supervisor runs, starting one for this question …")
 	socket, err := config.FindSocket(base, home)
 	if err == nil {
 		var s *private

@@ -65,7 +65,11 @@ effect here are listed, so that nobody waits for them to have one.`,
 }
 
 func checkText(w io.Writer, c *config.Config) error {
-	fmt.Fprintf(w, "%s is fine\n", c.Path)
+	if _, err := os.Stat(c.Path); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(w, "%s is not there, which is fine: defaults are in effect\n", c.Path)
+	} else {
+		fmt.Fprintf(w, "%s is fine\n", c.Path)
+	}
 	for _, warning := range c.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", printable(warning))
 	}

@@ -130,7 +130,7 @@ func note(s *controlv1.WorkerStatus) string {
 		parts = append(parts, s.Detail)
 	}
 	for _, v := range []struct{ what, verdict string }{{"descriptors", s.GetVerdict().GetFds()}, {"memory", s.GetVerdict().GetRss()}} {
-		if v.verdict != "" && v.verdict != "flat" && v.verdict != "plateau" {
+		if v.verdict == "leak" || v.verdict == "staircase" {
 			parts = append(parts, v.what+": "+v.verdict)
 		}
 	}

@@ -108,7 +108,11 @@ const slowLane = 30.0
 func hopeless(workers []*controlv1.WorkerStatus) error {
 	for _, w := range workers {
 		if w.NextStartSeconds > slowLane && w.Role != ipc.RoleGateway && w.GetLastExit().GetCause() == "start_failed" {
-			return &startError{code: ipc.ExitFailed, text: fmt.Sprintf("worker %s: %s", w.Name, w.LastExit.Message)}
+			code := ipc.ExitFailed
+			if strings.Contains(w.Detail, worker.CannotStart) {
+				code = ipc.ExitConfig
+			}
+			return &startError{code: code, text: fmt.Sprintf("worker %s: %s", w.Name, w.LastExit.Message)}
 		}
 	}
 	return nil

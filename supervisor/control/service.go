@@ -76,11 +76,29 @@ func (c *controlService) Fds(_ context.Context, r *controlv1.FdsRequest) (*contr
 func (c *controlService) Logs(r *controlv1.LogsRequest, out grpc.ServerStreamingServer[controlv1.LogLine]) error {
 	ctx, cancel := bound(out.Context(), c.life)
 	defer cancel()
+	if err := c.source(r.Worker); err != nil {
+		return err
+	}
 	tail := defaultTail
 	if r.Tail > 0 {
 		tail = int(min(r.Tail, math.MaxInt32))
 	}
 	return ended(c.services.Logs.Read(ctx, r.Worker, tail, r.Follow, out.Send), c.life)
+}
+
+// source refuses the name of nobody, whose log would be followed for ever and stay empty.
+func (c *controlService) source(name string) error {
+	if name == "" || name == logs.Supervisor {
+		return nil
+	}
+	var names []string
+	for _, w := range c.services.Workers.Status() {
+		if w.Name == name {
+			return nil
+		}
+		names = append(names, w.Name)
+	}
+	return ErrNoWorker(name, append(names, logs.Supervisor))
 }
 
 func (c *controlService) Events(r *controlv1.EventsRequest, out grpc.ServerStreamingServer[controlv1.Event]) error {

@@ -86,6 +86,9 @@ func (p Policy) Stable(r Run) bool {
 	return r.Ended.Sub(r.Ready) >= need
 }
 
+// CannotStart is the reason of a decision about a worker whose installation a person has to mend.
+const CannotStart = "it cannot start as it is"
+
 // After decides what follows from the end of a run. jitter is a random number in [0, 1).
 func (p Policy) After(h History, r Run, jitter float64) (History, Decision) {
 	p = p.orDefault()
@@ -96,7 +99,7 @@ func (p Policy) After(h History, r Run, jitter float64) (History, Decision) {
 	h.Restarts = slices.DeleteFunc(slices.Clone(h.Restarts), func(t time.Time) bool { return r.Ended.Sub(t) >= p.Window })
 	switch {
 	case r.Hopeless:
-		return p.slow(h, jitter, "it cannot start as it is")
+		return p.slow(h, jitter, CannotStart)
 	case h.Slow > 0:
 		return p.slow(h, jitter, "no stable run since it ran out of restarts")
 	case len(h.Restarts) >= p.Burst:

@@ -1,0 +1,81 @@
+package supervisor
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// watchFor feeds a watch one reading a second for d; value gives descriptors and memory after n seconds.
+func watchFor(l *leakWatch, pid int, from time.Time, d time.Duration, value func(n int64) [2]int64) time.Time {
+	for n := range int64(d / time.Second) {
+		now := from.Add(time.Duration(n) * time.Second)
+		l.observe(now, reading{worker: "tools", pid: pid, at: now, values: value(n), limits: [2]int64{1024, 1 << 30}})
+	}
+	return from.Add(d)
+}
+
+func newTestWatch() (*leakWatch, *[]store.Event) {
+	var events []store.Event
+	return &leakWatch{watched: map[string]*watched{}, record: func(e store.Event) { events = append(events, e) }}, &events
+}
+
+func TestALeakIsNamedOnceWithItsEvidence(t *testing.T) {
+	l, events := newTestWatch()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	next := watchFor(l, 7, start, 5*time.Minute, func(int64) [2]int64 { return [2]int64{14, 20 << 20} })
+	if v := l.verdict("tools"); v.Fds == "leak" || v.Rss == "leak" {
+		t.Fatalf("a flat worker leaks: %v", v)
+	}
+	watchFor(l, 7, next, 10*time.Minute, func(n int64) [2]int64 { return [2]int64{14 + n, 20 << 20} })
+	if v := l.verdict("tools"); v.Fds != "leak" {
+		t.Errorf("one descriptor a second: %v", v)
+	}
+	if len(*events) != 1 {
+		t.Fatalf("%d events: %v", len(*events), *events)
+	}
+	e := (*events)[0]
+	if e.Kind != kindLeak || e.Worker != "tools" || e.PID != 7 || !strings.Contains(e.Message, "descriptors") {
+		t.Errorf("event %+v", e)
+	}
+}
+
+func TestANewProcessStartsWithoutTheLastOnesVerdict(t *testing.T) {
+	l, events := newTestWatch()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	growing := func(n int64) [2]int64 { return [2]int64{14 + n, 20 << 20} }
+	next := watchFor(l, 7, start, 10*time.Minute, growing)
+	watchFor(l, 8, next, 30*time.Second, func(int64) [2]int64 { return [2]int64{14, 20 << 20} })
+	if v := l.verdict("tools"); v.Fds == "leak" {
+		t.Errorf("verdict of the new process: %v", v)
+	}
+	l.forget("tools")
+	if v := l.verdict("tools"); v.Fds != "learning" || v.Rss != "learning" {
+		t.Errorf("verdict of no process: %v", v)
+	}
+	if len(*events) != 1 {
+		t.Errorf("events %v", *events)
+	}
+}
+
+func TestWorkThatEndedSinceTheLastSampleMakesItBusy(t *testing.T) {
+	l, events := newTestWatch()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	// Descriptors that are there only while turns run: many, and given back in between.
+	for n := range int64(1200) {
+		now = now.Add(time.Second)
+		r := reading{worker: "tools", pid: 7, at: now, values: [2]int64{14, 20 << 20}, limits: [2]int64{1024, 1 << 30}, progress: uint64(n / 60)}
+		if n%60 == 0 {
+			r.values[0] = 400 + n%7
+		}
+		l.observe(now, r)
+	}
+	if v := l.verdict("tools"); v.Fds == "leak" || v.Fds == "staircase" {
+		t.Errorf("verdict %v", v)
+	}
+	if len(*events) != 0 {
+		t.Errorf("events %v", *events)
+	}
+}
