@@ -57,7 +57,7 @@ func agentSpec(c *config.Config, n int) worker.Spec {
 		Required: n == 1,
 		Config: encode(ipc.AgentConfig{
 			Provider: c.Model.Provider, Model: c.Model.Default, BaseURL: c.Model.BaseURL, APIKeyName: c.Model.APIKeyName,
-			MaxTurns: c.Agent.MaxTurns, APIRetries: c.Agent.APIMaxRetries, ToolsAtOnce: c.Supervisor.ToolsAtOnce,
+			MaxTurns: c.Agent.MaxTurns, APIRetries: max(1, c.Agent.APIMaxRetries), ToolsAtOnce: c.Supervisor.ToolsAtOnce,
 			Home: c.Home, ContextFileMaxChars: c.ContextFileMaxChars,
 			MemoryCharLimit: c.Memory.CharLimit, UserCharLimit: c.Memory.UserCharLimit,
 		}),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 const (

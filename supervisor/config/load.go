@@ -205,7 +205,7 @@ func (c *Config) readHermes(root *section) {
 
 	agent := root.section("agent")
 	agent.integer("max_turns", &c.Agent.MaxTurns, 1, 10_000)
-	agent.integer("api_max_retries", &c.Agent.APIMaxRetries, 1, 100)
+	agent.integer("api_max_retries", &c.Agent.APIMaxRetries, 0, 100)
 	agent.unusedKeys(hermesAgent...)
 	agent.warnRest()
 

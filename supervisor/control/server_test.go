@@ -201,6 +201,17 @@ func TestAnUnknownWorkerIsNamedWithThoseThatExist(t *testing.T) {
 	}
 }
 
+func TestNobodysLogIsNotFollowed(t *testing.T) {
+	conn, _ := serve(t, &parts{})
+	stream, err := controlv1.NewControlClient(conn).Logs(t.Context(), &controlv1.LogsRequest{Worker: "agnet-1", Follow: true})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `"agnet-1"`) || !strings.Contains(err.Error(), "[agent-1 supervisor]") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAMessageNeedsAnId(t *testing.T) {
 	p := &parts{}
 	conn, _ := serve(t, p)

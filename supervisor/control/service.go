@@ -11,6 +11,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 )
 
 // Workers are the supervised processes, by name. Errors are of package ipc's kinds.
