@@ -149,6 +149,17 @@ func TestPatienceEnds(t *testing.T) {
 	}
 }
 
+func TestAFullDiskIsNotCalledAGoneSupervisor(t *testing.T) {
+	for err, want := range map[error]string{
+		fmt.Errorf("disk is full: %w", ipc.ErrBusy): "(not taken yet, trying again: disk is full: too busy)",
+		fmt.Errorf("dial: %w", ipc.ErrGone):         "(the supervisor is gone; waiting for it)",
+	} {
+		if got := waiting(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
+
 func TestLeavingEndsTheWaiting(t *testing.T) {
 	s := newServer(t, nil)
 	s.kill()

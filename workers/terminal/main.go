@@ -55,8 +55,11 @@ func Main(args []string) int {
 	return ipc.ExitOK
 }
 
-// errLeftEarly is what a script learns whose question was given up by Ctrl-C.
-var errLeftEarly = errors.New("left before the reply; the turn goes on, and its reply is stored in its session")
+// What a script learns whose question was given up by Ctrl-C.
+var (
+	errLeftEarly  = errors.New("left before the reply; the turn goes on, and its reply is stored in its session")
+	errLeftUnsent = errors.New("left before the supervisor had taken the question; it has to be asked again")
+)
 
 var errVersion = errors.New("version")
 
@@ -100,7 +103,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return c.query(ctx, o, in, out, errOut)
 	}
 	c.screen = newScreen(out, colourful(out), false)
-	c.client.gone = func(error) { c.screen.tell("(the supervisor is gone; waiting for it)") }
+	c.client.gone = func(err error) { c.screen.tell(waiting(err)) }
 	c.client.back = func() { c.screen.tell("(it is back)") }
 	c.warn = c.screen.tell
 	c.keys = readKeys(in)
@@ -117,6 +120,14 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return nil // leaving a chat is its usual end
 	}
 	return err
+}
+
+// waiting says what is waited for: a supervisor that refuses for now, because its disk is full, say, is there.
+func waiting(err error) string {
+	if errors.Is(err, ipc.ErrBusy) {
+		return fmt.Sprintf("(not taken yet, trying again: %v)", err)
+	}
+	return "(the supervisor is gone; waiting for it)"
 }
 
 // banner is the first thing a person reads.
@@ -163,12 +174,15 @@ func (c *conversation) query(ctx context.Context, o options, in, out, errOut *os
 	c.screen = newScreen(progress, colourful(errOut), true)
 	c.warn = func(text string) { fmt.Fprintln(errOut, clean(text)) }
 	c.client.patience = queryPatience
-	c.client.gone = func(error) { c.screen.tell("(the supervisor is gone; waiting for it)") }
+	c.client.gone = func(err error) { c.screen.tell(waiting(err)) }
 	c.client.back = func() { c.screen.tell("(it is back)") }
 	if c.sessionID == "" {
 		c.chatID, c.fresh = queryChat, true
 	}
 	final, err := c.ask(ctx, text)
+	if errors.Is(err, errUnsent) {
+		return errLeftUnsent
+	}
 	if errors.Is(err, errLeft) {
 		return errLeftEarly
 	}

@@ -3,6 +3,7 @@ package terminal
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -359,6 +360,18 @@ func TestATerminalOutlivesTheSupervisor(t *testing.T) {
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	if code := p.ends(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestLeavingBeforeTheMessageIsTakenPromisesNothing(t *testing.T) {
+	s := newServer(t, nil)
+	s.changes(func() { s.refuse = fmt.Errorf("disk is full: %w", ipc.ErrBusy) })
+	p := s.person("-q", "hi")
+	p.sees("(not taken yet, trying again: disk is full")
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	p.sees("it has to be asked again")
+	if code := p.ends(); code != ipc.ExitFailed {
 		t.Errorf("exit %d", code)
 	}
 }

@@ -19,8 +19,11 @@ import (
 // leaveWithin is the time within which a second Ctrl-C leaves.
 const leaveWithin = 2 * time.Second
 
-// errLeft says that the person left.
-var errLeft = errors.New("left")
+// errLeft says that the person left, errUnsent that it was before the supervisor had taken the message.
+var (
+	errLeft   = errors.New("left")
+	errUnsent = fmt.Errorf("%w before the message was taken", errLeft)
+)
 
 // A conversation is what all ways of asking share.
 type conversation struct {
@@ -58,6 +61,9 @@ func (c *conversation) ask(ctx context.Context, text string) (*turnv1.Final, err
 	cancel()
 	watching.Wait()
 	t.approver.end()
+	if left && t.turnID() == "" {
+		return nil, errUnsent
+	}
 	if left {
 		return nil, errLeft
 	}
@@ -117,10 +123,15 @@ func (t *turn) watchSignals(ctx context.Context) bool {
 	}
 }
 
-func (t *turn) interrupt(ctx context.Context) {
+// turnID is empty until the message is taken.
+func (t *turn) turnID() string {
 	t.mu.Lock()
-	id := t.id
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	return t.id
+}
+
+func (t *turn) interrupt(ctx context.Context) {
+	id := t.turnID()
 	if id == "" {
 		t.screen.tell("(not sent yet; Ctrl-C again leaves)")
 		return
