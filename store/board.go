@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -35,6 +36,8 @@ const (
 	taskArchived  = "archived"
 )
 
+var taskStatuses = []string{taskTriage, taskTodo, taskScheduled, taskReady, taskRunning, taskBlocked, taskReview, taskDone, taskArchived}
+
 const taskColumns = `SELECT t.id, t.title, coalesce(t.body, ''), coalesce(t.assignee, ''), t.status, coalesce(t.created_by, ''),
 	coalesce(t.tenant, ''), coalesce(t.result, ''), coalesce(t.priority, 0), t.created_at, coalesce(t.started_at, 0),
 	coalesce(t.completed_at, 0) FROM tasks AS t`
@@ -65,6 +68,9 @@ func (b *Board) Task(ctx context.Context, id string) (Task, error) {
 
 // Tasks returns the tasks of a status, all that are not archived if it is empty; the most urgent first, then the oldest.
 func (b *Board) Tasks(ctx context.Context, status string, limit int) ([]Task, error) {
+	if status != "" && !slices.Contains(taskStatuses, status) {
+		return nil, fmt.Errorf("%w: status %q is none of %s", ErrInvalid, status, strings.Join(taskStatuses, ", "))
+	}
 	return read(ctx, b.database, func(t *tx) ([]Task, error) {
 		list, err := all(t, b.scanTask, taskColumns+` WHERE (?1 = '' AND t.status <> 'archived' OR t.status = ?1)
 			ORDER BY t.priority DESC, t.created_at, t.rowid LIMIT ?2`, status, orDefault(limit))

@@ -218,6 +218,9 @@ func TestTasksAreListed(t *testing.T) {
 			t.Errorf("%q: %v, %v", status, ids, err)
 		}
 	}
+	if _, err := b.Tasks(ctx, "finished", 0); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "none of triage, todo") {
+		t.Errorf("a status that there is not: %v", err)
+	}
 	if list, err := b.Tasks(ctx, "", 1); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
