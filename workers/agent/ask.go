@@ -75,7 +75,7 @@ func (t *turn) insist(tools []provider.Tool, extra []*turnv1.Message, said strin
 		if failure.Class == provider.Empty && t.steps[len(t.steps)-1].Role == roleTool {
 			nudge = []*turnv1.Message{{Role: roleUser, Content: nudgeText}}
 		}
-		t.log.Warn("provider call failed, will repeat", "error", failure, "wait", wait, "try", attempt)
+		t.log.Warn("provider call failed, will repeat", "error", failure, "wait", wait.Round(time.Millisecond).String(), "try", attempt)
 		t.feed.at(fmt.Sprintf("waiting to ask the model again (%s)", failure.Class))
 		if !pause(t.work, wait) {
 			return best, context.Cause(t.work)

@@ -162,7 +162,7 @@ func (t *turn) finish(m *turnv1.Message, errText string) error {
 		return fmt.Errorf("finish: %w", err)
 	}
 	t.log.Info("turn ended", "outcome", strings.TrimPrefix(outcome.String(), "OUTCOME_"), "model", t.model, "provider_calls", t.asked,
-		"rounds", t.rounds(), "reply_bytes", len(m.Content), "took", time.Since(t.begun).Round(time.Millisecond))
+		"rounds", t.rounds(), "reply_bytes", len(m.Content), "took", time.Since(t.begun).Round(time.Millisecond).String())
 	return nil
 }
 
