@@ -30,12 +30,13 @@ the only process that may show a database file.`,
 				if err != nil {
 					return fmt.Errorf("fds %s: %w", args[0], err)
 				}
-				return p.print(r, func(w io.Writer) error {
-					if summary {
-						return fdSummary(w, r)
-					}
-					return fdTable(w, r)
-				})
+				switch {
+				case !summary:
+					return p.print(r, func(w io.Writer) error { return fdTable(w, r) })
+				case p.output == outputJSON:
+					return p.json(fdSummaryDoc{Worker: r.Worker, PID: r.Pid, Limit: r.Limit, Groups: fdGroups(r)})
+				}
+				return fdSummary(p.out, fdGroups(r))
 			})
 		},
 	}
@@ -63,12 +64,22 @@ func own(r *controlv1.FdsResponse) int {
 	return n
 }
 
-// fdSummary shows at once what leaks.
-func fdSummary(w io.Writer, r *controlv1.FdsResponse) error {
-	type group struct {
-		kind, target string
-		n            int
-	}
+// fdSummaryDoc is what `ctl fds NAME --summary -o json` prints.
+type fdSummaryDoc struct {
+	Worker string    `json:"worker"`
+	PID    int64     `json:"pid"`
+	Limit  int64     `json:"limit"`
+	Groups []fdGroup `json:"groups"`
+}
+
+type fdGroup struct {
+	Count  int    `json:"count"`
+	Kind   string `json:"kind"`
+	Target string `json:"target"`
+}
+
+// fdGroups counts what is open by target, most first, which shows at once what leaks.
+func fdGroups(r *controlv1.FdsResponse) []fdGroup {
 	count := map[[2]string]int{}
 	for _, f := range r.Fds {
 		target := f.Target
@@ -77,16 +88,20 @@ func fdSummary(w io.Writer, r *controlv1.FdsResponse) error {
 		}
 		count[[2]string{f.Kind, target}]++
 	}
-	var groups []group
+	groups := make([]fdGroup, 0, len(count))
 	for k, n := range count {
-		groups = append(groups, group{k[0], k[1], n})
+		groups = append(groups, fdGroup{Count: n, Kind: k[0], Target: k[1]})
 	}
-	slices.SortFunc(groups, func(a, b group) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.target, b.target))
+	slices.SortFunc(groups, func(a, b fdGroup) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Target, b.Target))
 	})
+	return groups
+}
+
+func fdSummary(w io.Writer, groups []fdGroup) error {
 	lines := make([][]string, len(groups))
 	for i, g := range groups {
-		lines[i] = []string{strconv.Itoa(g.n), g.kind, g.target}
+		lines[i] = []string{strconv.Itoa(g.Count), g.Kind, g.Target}
 	}
 	return rows(w, "COUNT | KIND | TARGET", lines)
 }

@@ -166,6 +166,10 @@ func TestFds(t *testing.T) {
 	}}
 	golden(t, "fds.txt", r.must("ctl", "fds", "tools"))
 	golden(t, "fds-summary.txt", r.must("ctl", "fds", "tools", "--summary"))
+	sum := asJSON(t, r.must("ctl", "fds", "tools", "--summary", "-o", "json"))
+	if first := sum["groups"].([]any)[0].(map[string]any); first["count"] != 2.0 || first["kind"] != "socket" || sum["pid"] != 10.0 {
+		t.Errorf("summary %v", sum)
+	}
 	doc := asJSON(t, r.must("ctl", "fds", "tools", "-o", "json"))
 	if n := len(doc["fds"].([]any)); n != 4 || doc["limit"] != 4096.0 {
 		t.Errorf("document %v", doc)
