@@ -47,10 +47,13 @@ func TestOneQuestionPrintsTheReplyAlone(t *testing.T) {
 	if r := s.requests()[0]; r.ChatId != queryChat || !r.NewSession || r.Text != "hi" || r.UserName != "ada" {
 		t.Errorf("sent %v", r)
 	}
+	if _, errOut, code := s.output("caf\xe9 \xff", "-q", "-"); code != 0 || s.requests()[1].Text != "caf\uFFFD \uFFFD" {
+		t.Errorf("text in another encoding: exit %d, stderr %q", code, errOut)
+	}
 	if out, _, code := s.output("from\nstdin\n", "-q", "-", "--session", "x"); out != "hello\nyou\n" || code != 0 {
 		t.Errorf("stdout %q, exit %d", out, code)
 	}
-	if r := s.requests()[1]; r.ChatId != "" || r.NewSession || r.Text != "from\nstdin" || r.SessionId != "x" {
+	if r := s.requests()[2]; r.ChatId != "" || r.NewSession || r.Text != "from\nstdin" || r.SessionId != "x" {
 		t.Errorf("sent %v", r)
 	}
 }

@@ -56,7 +56,7 @@ func (c *conversation) ask(ctx context.Context, text string) (*turnv1.Final, err
 		}
 	})
 	final, err := c.client.Ask(ctx, Message{
-		ID: rand.Text(), ChatID: c.chatID, Text: text, SessionID: c.sessionID, NewSession: c.fresh, User: c.user,
+		ID: rand.Text(), ChatID: c.chatID, Text: strings.ToValidUTF8(text, "\uFFFD"), SessionID: c.sessionID, NewSession: c.fresh, User: c.user,
 	}, t)
 	cancel()
 	watching.Wait()
