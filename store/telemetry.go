@@ -133,7 +133,7 @@ func scanEvent(row scanner) (e Event, err error) {
 	return e, err
 }
 
-// Events returns the newest entries that f selects, oldest first.
+// Events returns the entries that f selects, oldest first.
 func (t *Telemetry) Events(ctx context.Context, f EventFilter) ([]Event, error) {
 	since := 0.0
 	if !f.Since.IsZero() {
@@ -143,9 +143,13 @@ func (t *Telemetry) Events(ctx context.Context, f EventFilter) ([]Event, error) 
 	if err != nil {
 		return nil, err
 	}
+	from := "DESC" // the newest
+	if f.AfterID > 0 {
+		from = "ASC" // those that follow
+	}
 	return read(ctx, d, func(x *tx) ([]Event, error) {
 		return all(x, scanEvent, `SELECT * FROM (SELECT id, time, kind, worker, pid, turn_id, message, fields FROM events
-			WHERE id > ? AND time >= ? AND (?3 = '' OR worker = ?3) ORDER BY id DESC LIMIT ?4) ORDER BY id`,
+			WHERE id > ? AND time >= ? AND (?3 = '' OR worker = ?3) ORDER BY id `+from+` LIMIT ?4) ORDER BY id`,
 			f.AfterID, since, f.Worker, orDefault(f.Limit))
 	})
 }

@@ -58,6 +58,7 @@ func TestTheJournalKeepsWhatHappened(t *testing.T) {
 		"since":      {store.EventFilter{Since: at.Add(time.Second)}, want[1:]},
 		"after":      {store.EventFilter{AfterID: want[1].ID}, want[2:]},
 		"the newest": {store.EventFilter{Limit: 2}, want[1:]},
+		"a page":     {store.EventFilter{AfterID: want[0].ID, Limit: 1}, want[1:2]},
 		"nothing":    {store.EventFilter{Worker: "nobody"}, nil},
 	} {
 		got, err := j.Events(ctx, c.filter)
