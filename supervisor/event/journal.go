@@ -32,6 +32,10 @@ const queueLength = 4096
 // appendTimeout bounds one write; past it the event is dropped and counted.
 const appendTimeout = 10 * time.Second
 
+// closeBudget bounds what Close waits for all that is queued: the stop of the supervisor has a limit, and a store that
+// hangs would take appendTimeout for each event.
+const closeBudget = 5 * time.Second
+
 // A Store keeps the rows; *store.Telemetry is one.
 type Store interface {
 	Append(ctx context.Context, e store.Event) (int64, error)
@@ -45,6 +49,9 @@ type Journal struct {
 	now   func() time.Time
 	queue chan store.Event
 	done  chan struct{}
+
+	life context.Context // of writes
+	end  context.CancelFunc
 
 	mu      sync.Mutex
 	dropped int64
@@ -60,6 +67,7 @@ func NewJournal(s Store, log hclog.Logger, now func() time.Time) *Journal {
 		done:  make(chan struct{}),
 		grown: make(chan struct{}),
 	}
+	j.life, j.end = context.WithCancel(context.Background())
 	go j.write()
 	return j
 }
@@ -81,7 +89,7 @@ func (j *Journal) Record(e store.Event) {
 	}
 }
 
-// Close writes what is queued and ends the journal.
+// Close writes what is queued, as far as the store takes it within closeBudget, and ends the journal.
 func (j *Journal) Close() {
 	j.mu.Lock()
 	wasClosed := j.closed
@@ -90,37 +98,48 @@ func (j *Journal) Close() {
 	if !wasClosed {
 		close(j.queue)
 	}
+	patience := time.AfterFunc(closeBudget, j.end)
+	defer patience.Stop()
 	<-j.done
 }
 
 func (j *Journal) write() {
 	defer close(j.done)
+	defer j.end()
 	for e := range j.queue {
-		j.append(e)
-		if n := j.takeDropped(); n > 0 {
-			j.append(store.Event{
-				Time: j.now(), Kind: KindEventsDropped,
-				Message: fmt.Sprintf("%d events could not be kept", n),
-				Fields:  map[string]string{"count": strconv.FormatInt(n, 10)},
-			})
+		if !j.append(e) {
+			j.drop(1)
+		}
+		n := j.takeDropped()
+		if n > 0 && !j.append(store.Event{
+			Time: j.now(), Kind: KindEventsDropped,
+			Message: fmt.Sprintf("%d events could not be kept", n),
+			Fields:  map[string]string{"count": strconv.FormatInt(n, 10)},
+		}) {
+			j.drop(n) // to be said with the next event
 		}
 	}
 }
 
-func (j *Journal) append(e store.Event) {
-	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
+// append says whether the store has taken the event.
+func (j *Journal) append(e store.Event) bool {
+	ctx, cancel := context.WithTimeout(j.life, appendTimeout)
 	defer cancel()
 	if _, err := j.store.Append(ctx, e); err != nil {
 		j.log.Warn("event not kept", "kind", e.Kind, "worker", e.Worker, "message", e.Message, "error", err)
-		j.mu.Lock()
-		j.dropped++
-		j.mu.Unlock()
-		return
+		return false
 	}
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	close(j.grown)
 	j.grown = make(chan struct{})
-	j.mu.Unlock()
+	return true
+}
+
+func (j *Journal) drop(events int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.dropped += events
 }
 
 func (j *Journal) takeDropped() int64 {
@@ -155,8 +174,9 @@ func (j *Journal) Read(ctx context.Context, f store.EventFilter, follow bool, se
 		if !follow {
 			return nil
 		}
+		full := len(rows) > 0 && len(rows) >= f.Limit // there may be more
 		f.Limit = followBatch
-		if len(rows) == followBatch {
+		if full {
 			continue
 		}
 		select {

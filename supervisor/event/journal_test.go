@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -59,6 +60,48 @@ func TestAFollowerSeesEveryEventInOrder(t *testing.T) {
 		}
 		if seen == events {
 			return done
+		}
+		return nil
+	})
+	if !errors.Is(err, done) {
+		t.Fatalf("after %d events: %v", seen, err)
+	}
+}
+
+func TestAFollowerThatIsSlowMissesNothing(t *testing.T) {
+	const events = 2*followBatch + 17
+	j := newJournal(t)
+	record := func(n int) { j.Record(store.Event{Kind: "tick", Message: fmt.Sprint(n)}) }
+	stored := func(want int) {
+		for grown := j.growth(); ; grown = j.growth() {
+			rows, err := j.store.Events(t.Context(), store.EventFilter{Limit: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rows) == 1 && rows[0].Message == fmt.Sprint(want) {
+				return
+			}
+			<-grown
+		}
+	}
+	record(0)
+	stored(0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	done := errors.New("enough")
+	seen := 0
+	err := j.Read(ctx, store.EventFilter{}, true, func(e store.Event) error {
+		if e.Message != fmt.Sprint(seen) {
+			t.Fatalf("event %q, want %d", e.Message, seen)
+		}
+		if seen++; seen == events {
+			return done
+		}
+		if seen == 1 { // all others come while this one is being sent
+			for n := 1; n < events; n++ {
+				record(n)
+			}
+			stored(events - 1)
 		}
 		return nil
 	})
@@ -136,4 +179,58 @@ func TestRecordingNeverBlocksAndSaysWhatWasLost(t *testing.T) {
 	if len(s.kinds) != 1+queueLength+1 || told != 1 {
 		t.Errorf("%d rows, %d of them tell of a loss", len(s.kinds), told)
 	}
+}
+
+// refusingStore keeps nothing until it is told to; what it is asked while it is deaf ends with the asker's patience.
+type refusingStore struct {
+	Store
+	refuse int
+	deaf   bool
+	kept   []store.Event
+	asked  chan struct{}
+}
+
+func (s *refusingStore) Append(ctx context.Context, e store.Event) (int64, error) {
+	if s.deaf {
+		select {
+		case s.asked <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	if s.refuse > 0 {
+		s.refuse--
+		return 0, errors.New("no room")
+	}
+	s.kept = append(s.kept, e)
+	return int64(len(s.kept)), nil
+}
+
+func TestTheCountOfLossesOutlivesAStoreThatRefusesIt(t *testing.T) {
+	s := &refusingStore{refuse: 4} // two events, and two tries to say what was lost
+	j := NewJournal(s, hclog.NewNullLogger(), time.Now)
+	for _, kind := range []string{"lost", "lost", "kept"} {
+		j.Record(store.Event{Kind: kind})
+	}
+	j.Close()
+	if len(s.kept) != 2 || s.kept[1].Fields["count"] != "2" {
+		t.Errorf("kept %v, want the third event and a loss of two", s.kept)
+	}
+}
+
+func TestClosingDoesNotWaitForEachEventOfAStuckStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &refusingStore{deaf: true, asked: make(chan struct{}, 1)}
+		j := NewJournal(s, hclog.NewNullLogger(), time.Now)
+		for range 100 {
+			j.Record(store.Event{Kind: "more"})
+		}
+		<-s.asked
+		began := time.Now()
+		j.Close()
+		if took := time.Since(began); took > closeBudget {
+			t.Errorf("closing took %v of the bubble's time, the budget is %v", took, closeBudget)
+		}
+	})
 }
