@@ -125,7 +125,9 @@ func (p *program) askPrivately(ctx context.Context, terminal, home string, o cha
 			return startFailure(err)
 		}
 		if !waiting {
-			p.progress(err.Error() + "; waiting for it …")
+			var e *startError
+			_ = errors.As(err, &e) // homeInUse has seen it
+			p.progress(e.text + "; waiting for it …")
 		}
 		select {
 		case <-ctx.Done():

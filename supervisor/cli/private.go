@@ -81,6 +81,9 @@ func (s *private) awaitReady(ctx context.Context) error {
 		case <-s.done:
 			return s.failed()
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("waiting for the supervisor to be ready: %w", ipc.ErrCancelled)
+			}
 			return fmt.Errorf("the supervisor did not become ready: %w\n%s", ipc.ErrTimeout, s.log.lines(5))
 		case <-tick.C:
 		}
