@@ -79,8 +79,9 @@ func TestNotifierTicksLeaveNothingBehind(t *testing.T) {
 	}
 	boards, done := s.boards()
 	defer done()
-	worker := s.worker("kanban").Fds
+	worker := int64(0)
 	s.flat(func() {
+		worker = s.worker("kanban").Fds // by now a sample of the running worker, not of the starting one
 		// Each look of the notifier is at the store, through the supervisor; these are more of them.
 		for range numberFromEnv("HERMES_E2E_TICKS", 200) {
 			if _, err := boards.ListTasks(ctx, &hostv1.ListTasksRequest{}); err != nil {
