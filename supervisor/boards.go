@@ -29,8 +29,13 @@ var boardSlug = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 // boards opens the kanban boards of a home when they are asked for and keeps them open: one writer and a fixed set of
 // descriptors a board for the life of the supervisor.
 type boards struct {
-	home    string
-	options store.Options
+	home      string
+	options   store.Options
+	openBoard func(ctx context.Context, path, slug string, o store.Options) (*store.Board, error)
+
+	// opening is held while one is opened, which may wait for a foreign process or copy a large file, so that no file is
+	// opened twice. It is taken before mu, which is not held meanwhile: the status line needs it.
+	opening sync.Mutex
 
 	mu     sync.Mutex
 	open   map[string]*store.Board
@@ -38,7 +43,7 @@ type boards struct {
 }
 
 func newBoards(home string, o store.Options) *boards {
-	return &boards{home: home, options: o, open: map[string]*store.Board{}}
+	return &boards{home: home, options: o, openBoard: store.OpenBoard, open: map[string]*store.Board{}}
 }
 
 // get returns a board by slug; "" is the default board. A board that does not exist is not made.
@@ -49,13 +54,17 @@ func (b *boards) get(slug string) (turn.Board, error) {
 	if !boardSlug.MatchString(slug) {
 		return nil, fmt.Errorf("board %q: %w: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit", slug, ipc.ErrInvalid)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, fmt.Errorf("board %s: %w", slug, ipc.ErrGone)
-	}
-	if board := b.open[slug]; board != nil {
+	if board, err := b.known(slug); board != nil {
 		return board, nil
+	} else if err != nil {
+		return nil, err
+	}
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if board, err := b.known(slug); board != nil {
+		return board, nil // another call has opened it
+	} else if err != nil {
+		return nil, err
 	}
 	path := b.path(slug)
 	if slug != defaultBoard {
@@ -63,13 +72,30 @@ func (b *boards) get(slug string) (turn.Board, error) {
 			return nil, fmt.Errorf("board %s: %w", slug, ipc.ErrNotFound)
 		}
 	}
-	board, err := store.OpenBoard(context.Background(), path, slug, b.options)
+	board, err := b.openBoard(context.Background(), path, slug, b.options)
 	if err != nil {
 		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errors.Join(goneBoard(slug), board.Close())
 	}
 	b.open[slug] = board
 	return board, nil
 }
+
+// known returns a board that is open, nil if it is not.
+func (b *boards) known(slug string) (*store.Board, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, goneBoard(slug)
+	}
+	return b.open[slug], nil
+}
+
+func goneBoard(slug string) error { return fmt.Errorf("board %s: %w", slug, ipc.ErrGone) }
 
 func (b *boards) path(slug string) string {
 	if slug == defaultBoard {
@@ -113,13 +139,19 @@ func (b *boards) health() []store.Health {
 	return list
 }
 
+// close closes all boards. One that is being opened is waited for.
 func (b *boards) close() error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.closed = true
+	b.mu.Unlock()
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var errs []error
-	for _, board := range b.open {
+	for slug, board := range b.open {
 		errs = append(errs, board.Close())
+		delete(b.open, slug)
 	}
 	return errors.Join(errs...)
 }
