@@ -288,10 +288,11 @@ func readInto(path string, buf []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if m == 0 {
+		n += m
+		// The kernel makes these files whole at the first read, so a read that leaves room has reached the end.
+		if m == 0 || n < len(buf) {
 			break
 		}
-		n += m
 	}
 	return n, nil
 }
