@@ -44,7 +44,7 @@ func (p *Provider) failure(c *call, key string, err error) error {
 		e.Class, e.Message = provider.CutStream, "the connection ended in the middle of the answer"
 	}
 	c.mu.Unlock()
-	if len(key) >= 8 {
+	if len(key) >= 4 { // a shorter one is no key, and replacing it would garble the message
 		e.Message = strings.ReplaceAll(e.Message, key, "[key]")
 	}
 	e.Message = provider.Shorten(e.Message)
