@@ -5,6 +5,10 @@ import (
 	"io"
 )
 
+// firstBuffer holds a usual line with what is read ahead. There are two readers a worker for its whole life, so they begin
+// small and grow only when a long line or many lines come.
+const firstBuffer = 4 << 10
+
 // A LineReader cuts a stream into lines of at most MaxLine bytes. Unlike bufio.Scanner it never gives up.
 type LineReader struct {
 	r   io.Reader
@@ -16,7 +20,7 @@ type LineReader struct {
 
 // NewLineReader returns a reader of r's lines.
 func NewLineReader(r io.Reader) *LineReader {
-	return &LineReader{r: r, buf: make([]byte, MaxLine)}
+	return &LineReader{r: r, buf: make([]byte, firstBuffer)}
 }
 
 // Next returns the next line without its end, valid until the next call, and how many bytes of it were dropped. The last
@@ -28,7 +32,7 @@ func (l *LineReader) Next() (line []byte, dropped int, err error) {
 			l.start += i + 1
 			return line, 0, nil
 		}
-		if l.end-l.start == len(l.buf) {
+		if l.end-l.start == MaxLine {
 			return l.long()
 		}
 		if l.err != nil {
@@ -73,6 +77,9 @@ func (l *LineReader) fill() {
 	n, err := l.r.Read(l.buf[l.end:])
 	l.end += n
 	l.err = err
+	if l.end == len(l.buf) && l.end < MaxLine { // a long line, or a flood that large reads get through faster
+		l.buf = append(make([]byte, 0, MaxLine), l.buf...)[:MaxLine]
+	}
 }
 
 // Skip drops buffered lines without looking at each and returns how many, so that a flood costs little more than reading
@@ -82,7 +89,7 @@ func (l *LineReader) Skip(marks []string) (lines int, err error) {
 	last := -1
 	for {
 		last = bytes.LastIndexByte(l.buf[l.start:l.end], '\n')
-		if last >= 0 || l.err != nil || l.end-l.start == len(l.buf) {
+		if last >= 0 || l.err != nil || l.end-l.start == MaxLine {
 			break
 		}
 		l.fill()
