@@ -12,6 +12,10 @@ import (
 // PanicFunc is told of a panic in a served call, with its stack, and must not block.
 type PanicFunc func(method string, value any, stack []byte)
 
+// bufferBytes of reading and writing a connection keeps for its life, on each side. Most calls here are below 1 KiB; a longer
+// message is read past the buffer. gRPC's own 32 KiB is for a few connections over a network, not for two a worker.
+const bufferBytes = 8 << 10
+
 // ServerOptions are the options of every server of ours: message limits, recovery (a bug in one call costs that
 // call), and error mapping. With identify, each call is checked against the table of who may call what and runs
 // with the identity in its context; without it (in a worker, where only the supervisor calls) nothing is checked.
@@ -48,6 +52,8 @@ func ServerOptions(identify func(context.Context) (Identity, error), onPanic Pan
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
+		grpc.ReadBufferSize(bufferBytes),
+		grpc.WriteBufferSize(bufferBytes),
 		grpc.ChainUnaryInterceptor(unary),
 		grpc.ChainStreamInterceptor(stream),
 	}
@@ -74,6 +80,8 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes)),
+		grpc.WithReadBufferSize(bufferBytes),
+		grpc.WithWriteBufferSize(bufferBytes),
 		grpc.WithChainUnaryInterceptor(deadlineUnary),
 		grpc.WithChainStreamInterceptor(mapStream),
 		// go-plugin's connection goes over an inherited socket; an idle close would end a brokered one for good.
