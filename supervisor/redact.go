@@ -1,6 +1,12 @@
 package supervisor
 
-import "strings"
+import (
+	"context"
+	"strings"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
+)
 
 // minSecret is the shortest value that is searched for in log lines: a shorter one is no secret, and replacing "1" or
 // "true" would make every line unreadable.
@@ -19,4 +25,24 @@ func redactor(values []string) func(string) string {
 		return nil
 	}
 	return strings.NewReplacer(pairs...).Replace
+}
+
+// redactedEvents keeps secrets out of the journal, which outlives the log and is what people paste into reports. Texts of
+// events come from workers and their libraries as well: errors, panics, the last lines before a death.
+type redactedEvents struct {
+	event.Store
+	redact func(string) string // nil: nothing is secret
+}
+
+// Append stores the event without the secrets in it.
+func (r redactedEvents) Append(ctx context.Context, e store.Event) (int64, error) {
+	if r.redact != nil {
+		e.Message = r.redact(e.Message)
+		fields := make(map[string]string, len(e.Fields)) // whose map it is may still read it
+		for k, v := range e.Fields {
+			fields[k] = r.redact(v)
+		}
+		e.Fields = fields
+	}
+	return r.Store.Append(ctx, e)
 }

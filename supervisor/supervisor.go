@@ -159,7 +159,7 @@ func (s *supervisor) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(func() { s.closeStore("supervisor.db", s.telemetry) })
-	s.journal = event.NewJournal(s.telemetry, s.log.Named("journal"), s.now)
+	s.journal = event.NewJournal(redactedEvents{s.telemetry, redactor(s.o.Config.Secrets.Values())}, s.log.Named("journal"), s.now)
 	s.onClose(s.journal.Close)
 	if s.store, err = store.OpenState(ctx, filepath.Join(home, "state.db"), options); err != nil {
 		return err
