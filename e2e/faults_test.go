@@ -214,10 +214,16 @@ func TestAReplyThatDoesNotFinishInTheDrainIsResumedAfterTheStart(t *testing.T) {
 	s.start()
 	ctx, client := s.session()
 	file := filepath.Join(s.home, "effect")
-	sent := s.send(ctx, client, "m-1", fmt.Sprintf("run: echo once | tee -a %s\nwait: 8", file))
+	sent := s.send(ctx, client, "m-1", fmt.Sprintf("run: echo once | tee -a %s; sleep 60", file))
 	s.waitFile(file)
 	if code, took := s.stop(); code != 0 || took > 20*time.Second {
 		t.Errorf("stopped with %d after %v", code, took)
+	}
+	// The budget is one for all: no worker waits for the same turn once more.
+	for _, second := range []string{"work did not end within the drain budget", "drained with unfinished work"} {
+		if log := s.out.String(); strings.Contains(log, second) {
+			t.Errorf("a worker was drained for a turn that the drain had given up: %s", log)
+		}
 	}
 	s.start()
 	ctx, client = s.session()

@@ -266,12 +266,24 @@ func (s *supervisor) stop() {
 	defer cancel()
 	if n := s.hub.Drain(drain); n > 0 {
 		s.log.Warn("turns did not finish in the drain; they go on after the next start", "turns", n)
+		s.letGo()
 	}
 	s.state.Store(stateStopping)
 	cleanup, cancel := context.WithTimeout(context.Background(), cleanupBudget)
 	defer cancel()
 	s.fleet.stop(cleanup, firstToStop...)
 	s.fleet.stop(cleanup, lastToStop...)
+}
+
+// lastSends is how long replies that are being sent when the drain runs out may take.
+const lastSends = 3 * time.Second
+
+// letGo ends what runs when the budget is spent, so that no worker's own drain waits for it once more.
+func (s *supervisor) letGo() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastSends)
+	defer cancel()
+	s.hub.Settle(ctx)
+	s.hub.Close()
 }
 
 func (s *supervisor) record(kind, message string) {

@@ -180,8 +180,17 @@ func (h *Hub) Drain(ctx context.Context) (unfinished int) {
 	}
 }
 
-// Progress counts the turns of the dispatch loop. It stands still only if the loop hangs.
-func (h *Hub) Progress() uint64 { return h.beats.Load() }
+// Settle waits until no reply is being handed to a gateway, or ctx ends: a send that is cut off may have happened.
+func (h *Hub) Settle(ctx context.Context) { h.outbox.settle(ctx) }
+
+// Progress counts the turns of the dispatch loop. It stands still only if the loop hangs: a closed hub has none, and
+// counts how often it is asked.
+func (h *Hub) Progress() uint64 {
+	if h.ctx.Err() != nil {
+		return h.beats.Add(1)
+	}
+	return h.beats.Load()
+}
 
 // Busy returns how much a worker holds: turns of an agent, calls of a tools worker, deliveries of a gateway.
 func (h *Hub) Busy(worker string) int {
