@@ -105,6 +105,15 @@ func TestFloodIsCutCountedAndSaid(t *testing.T) {
 	})
 }
 
+func TestLastWordsHoldNoSecret(t *testing.T) {
+	b := newBook(t, Options{Redact: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }})
+	s := b.Source("w", 1)
+	feed(t, s, "panic: login with hunter2\n")
+	if s.LastWords() != "panic: login with ***" {
+		t.Errorf("last words: %q", s.LastWords())
+	}
+}
+
 func TestLastWordsSurviveAFlood(t *testing.T) {
 	b := newBook(t, Options{Now: func() time.Time { return noon }})
 	s := b.Source("w", 1)

@@ -99,6 +99,9 @@ func (s *Source) line(stream string, raw []byte, cut int, dumping bool) bool {
 func (s *Source) Line(stream string, raw []byte, cut int) { s.line(stream, raw, cut, false) }
 
 func (s *Source) remember(line string) {
+	if s.book.o.Redact != nil {
+		line = s.book.o.Redact(line)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lastWords == "" {
