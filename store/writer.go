@@ -114,7 +114,7 @@ func (w *writer) because(err error) error {
 
 func (w *writer) loop() {
 	defer close(w.ended)
-	tick := time.NewTicker(beat)
+	tick := time.NewTimer(untilBeat())
 	defer tick.Stop()
 	for {
 		w.progress.Add(1)
@@ -126,12 +126,16 @@ func (w *writer) loop() {
 			w.restartWAL()
 		case <-tick.C:
 			w.idle()
+			tick.Reset(untilBeat())
 		case <-w.quit:
 			w.finish()
 			return
 		}
 	}
 }
+
+// untilBeat is the time to the next full second, so that the idle loops of all databases wake the processor together.
+func untilBeat() time.Duration { return beat - time.Duration(time.Now().UnixNano())%beat }
 
 // gather puts first and what else is queued into the batch. It waits for more only as long as the linger says.
 func (w *writer) gather(first *request) {

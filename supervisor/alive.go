@@ -37,7 +37,7 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 	go func() { defer close(done); dog.Run(ctx) }()
 	defer func() { <-done }()
 
-	tick := time.NewTicker(statusEvery)
+	tick := time.NewTimer(untilWhole(statusEvery))
 	defer tick.Stop()
 	told := ""
 	for {
@@ -45,6 +45,7 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Reset(untilWhole(statusEvery))
 		}
 		if s.notify.WatchdogInterval() > 0 {
 			// An idle writer makes progress by being asked.
@@ -60,6 +61,12 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 			s.say(s.notify.ExtendTimeout(extendBy))
 		}
 	}
+}
+
+// untilWhole is the time to the next round multiple of every. Loops that wait so wake an idle processor together with the
+// sampler, the queue and the store, once a second and not each at its own moment.
+func untilWhole(every time.Duration) time.Duration {
+	return every - time.Duration(time.Now().UnixNano())%every
 }
 
 // kindStuck is the event of a watchdog that has stopped feeding.

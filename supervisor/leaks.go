@@ -58,7 +58,7 @@ func newWatched(pid int) *watched {
 
 // run looks at every worker once a sample until ctx ends.
 func (l *leakWatch) run(ctx context.Context) {
-	tick := time.NewTicker(sampleInterval)
+	tick := time.NewTimer(untilWhole(sampleInterval))
 	defer tick.Stop()
 	for {
 		select {
@@ -68,6 +68,7 @@ func (l *leakWatch) run(ctx context.Context) {
 			for _, w := range l.workers {
 				l.look(now, w)
 			}
+			tick.Reset(untilWhole(sampleInterval))
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (s *Sampler) Proc() Proc { return s.proc }
 
 // Run samples until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
-	t := time.NewTicker(s.every)
+	t := time.NewTimer(s.untilNext())
 	defer t.Stop()
 	for {
 		select {
@@ -48,8 +48,15 @@ func (s *Sampler) Run(ctx context.Context) {
 			return
 		case now := <-t.C:
 			s.tick(now)
+			t.Reset(s.untilNext())
 		}
 	}
+}
+
+// untilNext is the time to the next round multiple of the interval, at which the other loops of an idle supervisor turn too:
+// the processor is woken once for all of them.
+func (s *Sampler) untilNext() time.Duration {
+	return s.every - time.Duration(time.Now().UnixNano())%s.every
 }
 
 // Progress grows with every round of readings, for the watchdog.

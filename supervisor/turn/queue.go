@@ -79,7 +79,7 @@ func (h *Hub) announce(session string) {
 
 // loop dispatches whenever something changed, and each beat besides.
 func (h *Hub) loop() {
-	tick := time.NewTicker(beat)
+	tick := time.NewTimer(untilBeat())
 	defer tick.Stop()
 	for {
 		h.beats.Add(1)
@@ -87,11 +87,16 @@ func (h *Hub) loop() {
 		select {
 		case <-h.kick:
 		case <-tick.C:
+			tick.Reset(untilBeat())
 		case <-h.ctx.Done():
 			return
 		}
 	}
 }
+
+// untilBeat is the time to the next full second, at which the store and the sampler turn too: an idle machine is woken once
+// for all of them.
+func untilBeat() time.Duration { return beat - time.Duration(time.Now().UnixNano())%beat }
 
 // dispatch gives every turn that may run to an agent, oldest first, and never waits.
 func (h *Hub) dispatch() {

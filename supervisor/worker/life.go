@@ -189,13 +189,17 @@ func (l *life) serving(b body) {
 
 // watch asks for the worker's health until ctx ends or it has not answered too often.
 func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
-	t := time.NewTicker(l.w.spec.HealthInterval)
+	// All workers are asked at the same round moments, so that an idle machine is woken once for all of them.
+	every := l.w.spec.HealthInterval
+	untilNext := func() time.Duration { return every - time.Duration(time.Now().UnixNano())%every }
+	t := time.NewTimer(untilNext())
 	defer t.Stop()
 	for missed := 0; missed < l.w.env.Timing.Misses; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			t.Reset(untilNext())
 		}
 		asking, cancel := context.WithTimeout(ctx, l.w.env.Timing.Health)
 		h, err := b.health(asking)
