@@ -155,7 +155,11 @@ func (s *supervisor) cleanUpAfterTheLast() {
 func (s *supervisor) openStores(ctx context.Context) (err error) {
 	home := s.o.Config.Home
 	options := store.Options{Now: s.now, Log: s.log.Named("store")}
-	if s.telemetry, err = store.OpenTelemetry(ctx, filepath.Join(home, "supervisor.db"), options); err != nil {
+	// Events and boards are read by people and once in a while; the store's own number of readers is for turns. Each is a
+	// quarter MiB of page cache, schema and statements, and two descriptors.
+	seldom := options
+	seldom.Readers = 2
+	if s.telemetry, err = store.OpenTelemetry(ctx, filepath.Join(home, "supervisor.db"), seldom); err != nil {
 		return err
 	}
 	s.onClose(func() { s.closeStore("supervisor.db", s.telemetry) })
@@ -165,7 +169,7 @@ func (s *supervisor) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(func() { s.closeStore("state.db", s.store) })
-	s.boards = newBoards(home, options)
+	s.boards = newBoards(home, seldom)
 	s.onClose(func() {
 		if err := s.boards.close(); err != nil {
 			s.log.Error("close boards", "error", err)
