@@ -251,6 +251,7 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 	if s.o.Ready != nil {
 		s.o.Ready()
 	}
+	giveBack()
 }
 
 // cleanupBudget is what the stop may take after the drain: two ladders of workers side by side (gateways, then the
