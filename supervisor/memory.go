@@ -14,9 +14,9 @@ import "C"
 import "runtime/debug"
 
 // giveBack returns the memory that the start needed and nothing needs any more to the system: migrations, handshakes
-// and looks at all processes leave half of the anonymous memory as garbage. Go would keep it until its heap has doubled,
-// which is never when idle, and glibc keeps what SQLite frees in the arena of each thread. It costs some 5 ms, so it
-// is done once and not while anything is served for the first time.
+// and looks at all processes leave a MiB or more of garbage. Go would keep it until its heap has doubled, which takes long
+// when idle, and glibc keeps what SQLite frees in the arena of each thread. It stops the program for some milliseconds, so
+// it is done once, when everything serves.
 func giveBack() {
 	debug.FreeOSMemory()
 	C.give_back()
