@@ -51,10 +51,14 @@ func Run(ctx context.Context, o Options) error {
 	s := &supervisor{o: o, now: time.Now, started: time.Now(), shutdown: make(chan struct{})}
 	s.state.Store(stateStarting)
 	defer s.close()
-	if err := s.open(ctx); err != nil {
-		return err
+	err := s.open(ctx)
+	if err == nil {
+		err = s.supervise(ctx)
 	}
-	return s.supervise(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // asked to stop before the start had ended
+	}
+	return err
 }
 
 // States of the supervisor as status shows them.
@@ -105,6 +109,13 @@ func (s *supervisor) close() {
 func (s *supervisor) open(ctx context.Context) error {
 	c := s.o.Config
 	list, err := specs(c) // first: an incomplete installation leaves no trace in the home
+	if err != nil {
+		return err
+	}
+	limit, err := ownLimit()
+	if err == nil {
+		err = enoughDescriptors(limit, len(list))
+	}
 	if err != nil {
 		return err
 	}

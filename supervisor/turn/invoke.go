@@ -77,7 +77,8 @@ func (c *call) invoke(h *hold, attempt int) (*toolv1.Result, ending) {
 	if err != nil && isGone(err) && ctx.Err() == nil {
 		return nil, unreached
 	}
-	for streamed := 0; err == nil; {
+	streamed := 0
+	for err == nil {
 		var ev *toolv1.InvokeEvent
 		if ev, err = stream.Recv(); err != nil {
 			break
@@ -95,11 +96,11 @@ func (c *call) invoke(h *hold, attempt int) (*toolv1.Result, ending) {
 			return failure(toolv1.ToolError_KIND_FAILED, fmt.Sprintf("%s was stopped: it sent over %d MiB of output. It may have had part of its effect.", c.req.tool, maxInvokeBytes>>20)), ended
 		}
 	}
-	return c.broken(ctx, h, limit, err)
+	return c.broken(ctx, h, limit, err, streamed > 0)
 }
 
-// broken judges an Invoke that ended without a result.
-func (c *call) broken(ctx context.Context, h *hold, limit time.Duration, err error) (*toolv1.Result, ending) {
+// broken judges an Invoke that ended without a result; began says that something of it was seen.
+func (c *call) broken(ctx context.Context, h *hold, limit time.Duration, err error, began bool) (*toolv1.Result, ending) {
 	partly := " It may have had part of its effect."
 	if h.spec.ReadOnly {
 		partly = ""
@@ -111,7 +112,7 @@ func (c *call) broken(ctx context.Context, h *hold, limit time.Duration, err err
 		return failure(toolv1.ToolError_KIND_TIMEOUT, fmt.Sprintf("%s did not end within %v and was stopped.%s", c.req.tool, limit, partly)), ended
 	case isGone(err):
 		return nil, died
-	case errors.Is(err, ipc.ErrRefused):
+	case errors.Is(err, ipc.ErrRefused) && !began:
 		return nil, unreached // it drains: nothing was done, and its successor will do it
 	case err == io.EOF && h.spec.ReadOnly:
 		return failure(toolv1.ToolError_KIND_FAILED, h.worker+" ended the call without a result."), ended
