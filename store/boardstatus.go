@@ -87,9 +87,6 @@ func (b *Board) block(t *tx, k Task, reason string) error {
 
 // makeReady releases a task. One whose parents are not finished goes back to todo, from where it is promoted by itself.
 func (b *Board) makeReady(t *tx, k Task) error {
-	if k.Status == taskDone || k.Status == taskArchived {
-		return refuseMove(k, taskReady) // what is finished is not reopened by the way
-	}
 	open, err := openParents(t, k.ID)
 	if err != nil {
 		return err
