@@ -54,8 +54,9 @@ fuzz: ## each parser for 30 s
 	  grep -h -o '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | cut -c6- | while read f; do \
 	    echo "== $$d $$f"; go test -tags $(TAGS) -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$d; done; done
 
-bench: build ## measure the running system; a table, and JSON in bench/results
-	go run -tags $(TAGS) ./bench -bin $(BIN)
+bench: build ## measure the running system and the store; tables, and JSON in bench/results
+	go run -tags $(TAGS) ./bench -bin $(BIN) -json bench/results/system.json
+	go test -tags $(TAGS) -run '^$$' -bench Against -benchtime 1x ./store
 
 lint: ## gofmt, vet, and golangci-lint where it is installed
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

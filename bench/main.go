@@ -1,7 +1,8 @@
 // Command bench measures the running system: how fast it starts, what it adds to a turn, how fast a killed worker is
-// replaced, and what it costs when nothing happens. It prints a table and, with -o json, one document.
+// replaced, and what it costs when nothing happens. It prints a table, and with -json FILE writes the same as one
+// document.
 //
-//	go run ./bench -bin bin [-idle 60s] [-turns 200] [-o json]
+//	go run ./bench -bin bin [-idle 60s] [-turns 200] [-json FILE]
 //
 // Figures that compare with a peer or a limit are ratios of one run; absolute times are of this machine, now.
 package main
@@ -59,11 +60,14 @@ func main() {
 	flag.IntVar(&o.turns, "turns", 200, "turns of each kind")
 	flag.IntVar(&o.kills, "kills", 20, "kills of each worker")
 	flag.IntVar(&o.starts, "starts", 5, "starts of the supervisor")
-	format := flag.String("o", "table", "table or json")
+	document := flag.String("json", "", "write the figures to this `file` as well")
 	flag.Parse()
 	r, err := measure(o)
 	if err == nil {
-		err = printReport(r, *format)
+		err = r.print()
+	}
+	if err == nil && *document != "" {
+		err = r.write(*document)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -105,12 +109,19 @@ func measure(o options) (*report, error) {
 	return r, nil
 }
 
-func printReport(r *report, format string) error {
-	if format == "json" {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+// write makes a JSON document of the report.
+func (r *report) write(path string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+func (r *report) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
 	fmt.Fprintf(w, "%s, %d CPUs\n", r.Go, r.CPUs)
 	fmt.Fprintln(w, "FIGURE\tUNIT\tN\tP50\tP99\tMAX")
