@@ -31,8 +31,9 @@ build: ## build all binaries into bin/
 run: build ## build, start the supervisor and chat in this terminal
 	$(BIN)/hermes-supervisor run --foreground-chat
 
+# Never from the cache: the end-to-end tests run binaries that the cache knows nothing of.
 test: vet ## all tests of all modules
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -tags $(TAGS) ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -count=1 -tags $(TAGS) ./...); done
 
 vet:
 	@set -e; for m in $(MODULES); do (cd $$m && go vet -tags $(TAGS) ./...); done
