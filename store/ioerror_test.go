@@ -49,7 +49,7 @@ func writeToFailingDisk(args []string) error {
 	}
 	for _, message := range []string{"good", "first", "first", "second", "second"} {
 		retry := message == "first" && s.Health().State == "degraded" // it works
-		_ = s.Ping(ctx) // what follows the last commit is over: it must not meet the failing disk in place of the message
+		_ = s.Ping(ctx)                                               // what follows the last commit is over: it must not meet the failing disk in place of the message
 		if message != "good" && !retry {
 			_ = os.WriteFile(os.Getenv("FSYNC_FAILS"), nil, 0o600)
 		}
