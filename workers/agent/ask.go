@@ -97,7 +97,7 @@ func (t *turn) decide(attempt int, e *provider.Error) (time.Duration, bool) {
 	return retry(attempt, t.agent.cfg.APIRetries, e, rand.Float64())
 }
 
-// retry is the policy for repeats, after spec/hermes-agent.md §1.8: 2 s doubled up to a minute, 5 s doubled up to two
+// retry is the policy for repeats as Hermes Agent does it: 2 s doubled up to a minute, 5 s doubled up to two
 // for answers that were no good, up to half as much again by luck (between 0 and 1), and never sooner than the provider asks.
 func retry(attempt, attempts int, e *provider.Error, luck float64) (time.Duration, bool) {
 	if !e.Class.Retry() || attempt >= attempts || e.RetryAfter > maxRetryAfter {

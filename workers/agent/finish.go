@@ -25,7 +25,7 @@ const (
 	maxError      = 2 << 10
 )
 
-// graceText asks for an answer when the budget is used up (spec/hermes-agent.md §1.4).
+// graceText asks for an answer when the budget is used up, in Hermes Agent's words.
 const graceText = "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response " +
 	"summarizing what you've found and accomplished so far, without calling any more tools."
 

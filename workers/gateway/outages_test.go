@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// B115: each outage has one line with its cause and one with its end and how long it was.
+// Each outage has one line with its cause and one with its end and how long it was.
 func TestOutagesAreToldOnce(t *testing.T) {
 	var o outages
 	now := time.Unix(0, 0)

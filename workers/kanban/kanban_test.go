@@ -55,7 +55,7 @@ func TestEventsAreToldInOrderAndOnce(t *testing.T) {
 	}
 }
 
-// B100: each transition into blocked is told.
+// Each transition into blocked is told.
 func TestEachBlockIsTold(t *testing.T) {
 	b := newBoard()
 	n, _, _ := newNotifier(t, b)
@@ -68,7 +68,7 @@ func TestEachBlockIsTold(t *testing.T) {
 	}
 }
 
-// B097, B098: a failure holds up its own subscription only, and is made good in order.
+// A failure holds up its own subscription only, and is made good in order.
 func TestFailureStopsOnlyItsSubscription(t *testing.T) {
 	b := newBoard()
 	n, _, _ := newNotifier(t, b)

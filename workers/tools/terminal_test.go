@@ -150,7 +150,7 @@ func TestCancelEndsACommand(t *testing.T) {
 	expectGone(t, pids, 2)
 }
 
-// TestADetachedGrandchildDelaysNothing is B041 and B155: it holds the output and has left group and session.
+// TestADetachedGrandchildDelaysNothing: it holds the output and has left group and session.
 func TestADetachedGrandchildDelaysNothing(t *testing.T) {
 	f := started(t, nil)
 	for name, command := range map[string]string{

@@ -32,7 +32,7 @@ const (
 	Exhausted             // this machine has no descriptors or memory left for the call; nobody else's fault
 )
 
-// rules says what is done about each class, after spec/hermes-agent.md §1.8.
+// rules says what is done about each class as Hermes Agent does it.
 //
 // Slow doubles the first wait: what was wrong with an answer is seldom right two seconds later.
 var rules = [...]struct {

@@ -113,7 +113,7 @@ func (s Suite) formatting(t *testing.T) {
 	r.answered()
 }
 
-// B123, B124: a long wait for one chat delays no other, and nothing is lost.
+// A long wait for one chat delays no other, and nothing is lost.
 func (s Suite) flood(t *testing.T) {
 	r := s.rig(t)
 	p, ok := r.p.(Flooder)
@@ -140,7 +140,7 @@ func (s Suite) flood(t *testing.T) {
 	r.answered()
 }
 
-// B126: what may have arrived is not sent twice.
+// What may have arrived is not sent twice.
 func (s Suite) cut(t *testing.T) {
 	r := s.rig(t)
 	p, ok := r.p.(Cutter)

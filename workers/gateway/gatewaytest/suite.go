@@ -183,7 +183,7 @@ func (s Suite) answers(t *testing.T) {
 	r.answered()
 }
 
-// Platforms hand over at least once (B138, B133): at once, later, and to another process.
+// Platforms hand over at least once: at once, later, and to another process.
 func (s Suite) duplicates(t *testing.T) {
 	r := s.rig(t)
 	hold := make(chan struct{})

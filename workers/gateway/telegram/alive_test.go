@@ -26,7 +26,7 @@ func TestConnectedMeansThatAPollCompleted(t *testing.T) {
 	})
 }
 
-// B108, B109: the counter of conflicts began anew with each poll that was merely started, and the bot was deaf for
+// The counter of conflicts began anew with each poll that was merely started, and the bot was deaf for
 // days while all looked well.
 func TestARivalIsSeenWithoutASpinAndRecoversByItself(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -56,7 +56,7 @@ func TestARivalIsSeenWithoutASpinAndRecoversByItself(t *testing.T) {
 	})
 }
 
-// B117: the old process's last poll is held for a while, and a restart into it must not be its end.
+// The old process's last poll is held for a while, and a restart into it must not be its end.
 func TestARestartIntoAMinuteOfConflictSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Rival(true)
@@ -71,7 +71,7 @@ func TestARestartIntoAMinuteOfConflictSucceeds(t *testing.T) {
 	})
 }
 
-// B111: only one thing polls, whatever goes wrong.
+// Only one thing polls, whatever goes wrong.
 func TestPollsAreStrictlySequential(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set["retry_longest"] = "2s"
@@ -91,7 +91,7 @@ func TestPollsAreStrictlySequential(t *testing.T) {
 	})
 }
 
-// B114: a probe of other methods was well for hours while polls were wedged.
+// A probe of other methods was well for hours while polls were wedged.
 func TestWedgedPollsAreDeafnessWhateverElseWorks(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
@@ -110,7 +110,7 @@ func TestWedgedPollsAreDeafnessWhateverElseWorks(t *testing.T) {
 	})
 }
 
-// B115: an outage could not be told from silence.
+// An outage could not be told from silence.
 func TestAnOutageHasACauseAndAnEndWithoutTraffic(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()

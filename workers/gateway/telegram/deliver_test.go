@@ -169,7 +169,6 @@ func (r *rig) deliverWithRestarts(dice *rand.Rand, d gateway.Delivery) {
 	r.t.Fatalf("%s was never delivered", d.TurnID)
 }
 
-// B123, B124.
 func TestAFloodWaitIsObeyedAndHoldsUpNoOtherChat(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
@@ -252,7 +251,6 @@ func TestAStormOfRefusalsLosesNothing(t *testing.T) {
 	})
 }
 
-// B127.
 func TestEveryPartFitsWhateverTheText(t *testing.T) {
 	for _, s := range []string{strings.Repeat("!", 4096), strings.Repeat("<&>", 3000), strings.Repeat("😀", 5000), strings.Repeat("**a** ", 2000), "```\n" + strings.Repeat("x = 1\n", 2000) + "```"} {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -267,7 +265,6 @@ func TestEveryPartFitsWhateverTheText(t *testing.T) {
 	}
 }
 
-// B129.
 func TestFormattingThatIsRefusedCostsNoText(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Inject(func(c bottest.Call) *bottest.Fault {
@@ -320,7 +317,7 @@ func TestATokenThatIsRefusedParksNothing(t *testing.T) {
 	})
 }
 
-// B130: a topic that is gone was written to for ever.
+// A topic that is gone was written to for ever.
 func TestAnAnswerToATopicThatIsGoneReachesTheChat(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.bot.Supergroup(forum, "Forum", topic)

@@ -15,7 +15,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/telegram/bottest"
 )
 
-// B112: two homes polled with one token.
+// Two homes polled with one token.
 func TestASecondHomeWithTheSameTokenIsRefusedWithThePID(t *testing.T) {
 	s := newStandIn(t)
 	t.Cleanup(s.Close)

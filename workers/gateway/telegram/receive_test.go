@@ -159,7 +159,7 @@ func TestPlacesAndSessions(t *testing.T) {
 	}
 }
 
-// B120: the bot started by asking Telegram to forget what waited.
+// The bot started by asking Telegram to forget what waited.
 func TestMessagesFromWhileTheBotWasAwayAreTaken(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for i := range 6 {
@@ -325,7 +325,7 @@ func TestWhatIsNoTextIsDescribed(t *testing.T) {
 	})
 }
 
-// B141, and two bots that would talk to each other for ever.
+// Two bots that would talk to each other for ever.
 func TestMessagesOfBotsStartNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
@@ -337,7 +337,7 @@ func TestMessagesOfBotsStartNothing(t *testing.T) {
 	})
 }
 
-// B138, B132: the supervisor knows what was handed over; the adapter hands over whatever comes.
+// The supervisor knows what was handed over; the adapter hands over whatever comes.
 func TestARedeliveredMessageIsHandedOverAgainAndIsTheSameOne(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
@@ -410,7 +410,7 @@ func TestAMessageThatIsRefusedIsSaidAndHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// B139: answers and identities of one chat never show up in another.
+// Answers and identities of one chat never show up in another.
 func TestAThousandInterleavedMessagesKeepTheirChats(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set["messages_per_second"] = 1000

@@ -59,7 +59,7 @@ func TestAPictureThatIsNoneGoesAsADocument(t *testing.T) {
 	})
 }
 
-// B126: a file whose sending got no answer is unknown, and a repeat carries a mark.
+// A file whose sending got no answer is unknown, and a repeat carries a mark.
 func TestAFileThatMayHaveArrivedIsRepeatedWithAMark(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()

@@ -85,7 +85,7 @@ func TestTheFloorHolds(t *testing.T) {
 	)
 }
 
-// TestOneForbiddenCommandInManySpellings is B239: none of them may run without a question.
+// TestOneForbiddenCommandInManySpellings: none of them may run without a question.
 func TestOneForbiddenCommandInManySpellings(t *testing.T) {
 	spellings := map[guard.Verdict][]string{
 		guard.Refuse: {
