@@ -266,8 +266,8 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 }
 
 // cleanupBudget is what the stop may take after the drain: two ladders of workers side by side (gateways, then the
-// rest), each at most SIGTERM, SIGQUIT and SIGKILL, and the databases' last checkpoints. The unit's TimeoutStopSec is the drain budget plus
-// this.
+// rest), each at most SIGTERM, SIGQUIT and SIGKILL, and the databases' last checkpoints. The unit that package systemd
+// renders allows 30 s beside the drain, so this must stay below.
 const cleanupBudget = 20 * time.Second
 
 // stop ends turns and workers in order. Turns that do not finish within the budget stay leased in the store and are
