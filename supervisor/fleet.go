@@ -10,22 +10,53 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
-// A fleet is all workers of a supervisor. Its list never changes after it was made.
+// A fleet is all workers of a supervisor. Its list may change while it runs: plugins come and go. It is safe for
+// concurrent use.
 type fleet struct {
-	workers []*worker.Worker
 	proc    sample.Proc
 	leaks   *leakWatch
+	make    func(worker.Spec) *worker.Worker
 	running sync.WaitGroup
+
+	mu      sync.Mutex
+	members []*member       // in the order of their start
+	life    context.Context // that of the workers; nil before start
+	closed  bool            // nobody joins any more
 }
 
-// newFleet makes the workers of a list of specs. Nothing runs yet.
-func (s *supervisor) newFleet(list []worker.Spec) *fleet {
+// A member is one worker of a fleet.
+type member struct {
+	*worker.Worker
+	spec  worker.Spec
+	leave context.CancelFunc // ends its Run; nil before start
+	gone  chan struct{}      // closed when its Run has returned
+}
+
+// fleetParts are what a fleet needs of the rest of the supervisor.
+type fleetParts struct {
+	proc   sample.Proc
+	make   func(worker.Spec) *worker.Worker
+	busy   func(worker string) int // turns or calls that a worker has in hand
+	record func(store.Event)       // does not block
+}
+
+// newFleet returns an empty fleet that does not run yet.
+func newFleet(p fleetParts) *fleet {
+	f := &fleet{proc: p.proc, make: p.make}
+	f.leaks = &leakWatch{workers: f.list, busy: p.busy, record: p.record, watched: map[string]*watched{}}
+	return f
+}
+
+// makeFleet makes the workers of a list of specs. Nothing runs yet.
+func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record}
 	hooks := worker.Hooks{
 		Register: func(g *grpc.Server) { s.hub.Register(g); host.register(g) },
@@ -33,59 +64,145 @@ func (s *supervisor) newFleet(list []worker.Spec) *fleet {
 		Event:    s.journal.Record,
 	}
 	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, RunDir: s.o.RunDir, Version: s.o.Version}
-	f := &fleet{proc: s.sampler.Proc()}
+	f := newFleet(fleetParts{
+		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.journal.Record,
+		make: func(spec worker.Spec) *worker.Worker { return worker.New(spec, hooks, env) },
+	})
 	for _, spec := range list {
-		f.workers = append(f.workers, worker.New(spec, hooks, env))
+		if err := f.add(spec); err != nil {
+			return nil, err
+		}
 	}
-	limits := map[string]int64{}
-	for _, spec := range list {
-		limits[spec.Name] = spec.Limits.Memory
+	return f, nil
+}
+
+// add takes a worker into the fleet, which starts it at once if it runs itself. A name that is taken is ipc.ErrExists, also
+// while its worker is being removed; a fleet that is being stopped is ipc.ErrGone.
+func (f *fleet) add(spec worker.Spec) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("add worker %s: the supervisor is stopping: %w", spec.Name, ipc.ErrGone)
 	}
-	f.leaks = &leakWatch{
-		workers: f.workers, busy: s.hub.Busy, record: s.journal.Record, watched: map[string]*watched{},
-		memory: func(name string) int64 { return limits[name] },
+	if spec.Name == supervisorName || slices.ContainsFunc(f.members, func(m *member) bool { return m.Name() == spec.Name }) {
+		return fmt.Errorf("add worker %s: %w", spec.Name, ipc.ErrExists)
 	}
-	return f
+	m := &member{Worker: f.make(spec), spec: spec, gone: make(chan struct{})}
+	f.members = append(f.members, m)
+	if f.life != nil {
+		f.run(m)
+	}
+	return nil
+}
+
+// remove ends a worker, with a drain, and takes it out of the fleet. It returns when the process is gone. If ctx ends
+// before, the removal goes on.
+func (f *fleet) remove(ctx context.Context, name string) error {
+	m, err := f.member(name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	if m.leave == nil {
+		f.forget(m) // it never ran
+		f.mu.Unlock()
+		return nil
+	}
+	m.leave()
+	f.mu.Unlock()
+	select {
+	case <-m.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("remove worker %s: it is still ending: %w", name, ctx.Err())
+	}
 }
 
 // start runs every worker until ctx ends.
 func (f *fleet) start(ctx context.Context) {
-	for _, w := range f.workers {
-		f.running.Go(func() { w.Run(ctx) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.life = ctx
+	for _, m := range f.members {
+		f.run(m)
 	}
 }
 
-// stop ends the workers of the given roles side by side, each by its own ladder, and returns when they are gone.
+// run begins the life of a member. The lock is held.
+func (f *fleet) run(m *member) {
+	ctx, leave := context.WithCancel(f.life)
+	m.leave = leave
+	f.running.Go(func() {
+		defer close(m.gone)
+		defer leave()
+		m.Run(ctx)
+		f.leaks.forget(m.Name())
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.life.Err() == nil {
+			f.forget(m)
+		}
+	})
+}
+
+// forget takes a member off the list. The lock is held.
+func (f *fleet) forget(m *member) {
+	f.members = slices.DeleteFunc(slices.Clone(f.members), func(o *member) bool { return o == m })
+}
+
+// list returns the members of this moment, in the order of their start. The slice is not changed later.
+func (f *fleet) list() []*member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[:len(f.members):len(f.members)]
+}
+
+// stop ends the workers of the given roles side by side, each by its own ladder, and returns when they are gone. From the
+// first call on nobody joins the fleet.
 func (f *fleet) stop(ctx context.Context, roles ...string) {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
 	var stopping sync.WaitGroup
-	for _, w := range f.workers {
-		if slices.Contains(roles, w.Role()) {
-			stopping.Go(func() { _ = w.Stop(ctx) }) // what it did not reach is ended with Run
+	for _, m := range f.list() {
+		if slices.Contains(roles, m.Role()) {
+			stopping.Go(func() { _ = m.Stop(ctx) }) // what it did not reach is ended with Run
 		}
 	}
 	stopping.Wait()
 }
 
-// wait returns when every Run has returned.
+// wait returns when every Run has returned. The life that was given to start has ended, and so has stop.
 func (f *fleet) wait() { f.running.Wait() }
 
-func (f *fleet) find(name string) (*worker.Worker, error) {
-	names := make([]string, len(f.workers))
-	for i, w := range f.workers {
-		if names[i] = w.Name(); names[i] == name {
-			return w, nil
+func (f *fleet) member(name string) (*member, error) {
+	list := f.list()
+	names := make([]string, len(list))
+	for i, m := range list {
+		if names[i] = m.Name(); names[i] == name {
+			return m, nil
 		}
 	}
 	return nil, control.ErrNoWorker(name, names)
 }
 
+// find returns the worker of a name. An unknown one is ipc.ErrNotFound, with the names that there are.
+func (f *fleet) find(name string) (*worker.Worker, error) {
+	m, err := f.member(name)
+	if err != nil {
+		return nil, err
+	}
+	return m.Worker, nil
+}
+
 // Status, Restart, Stop, Start and Fds make the fleet a control.Workers.
 
 func (f *fleet) Status() []*controlv1.WorkerStatus {
-	list := make([]*controlv1.WorkerStatus, len(f.workers))
-	for i, w := range f.workers {
-		list[i] = w.Status()
-		list[i].Verdict = f.leaks.verdict(w.Name())
+	var list []*controlv1.WorkerStatus
+	for _, m := range f.list() {
+		st := m.Status()
+		st.Verdict = f.leaks.verdict(m.Name())
+		list = append(list, st)
 	}
 	return list
 }
@@ -144,20 +261,22 @@ const (
 // awaitReady returns when every required worker serves and every other one has got so far that waiting for it is no
 // use, or when ctx ends.
 func (f *fleet) awaitReady(ctx context.Context) error {
-	for _, w := range f.workers {
-		if !w.Required() {
+	list := f.list()
+	for _, m := range list {
+		if !m.Required() {
 			continue
 		}
 		select {
-		case <-w.Ready():
+		case <-m.Ready():
+		case <-m.gone:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	optional, cancel := context.WithTimeout(ctx, settleAfter)
 	defer cancel()
-	for _, w := range f.workers {
-		if err := settle(optional, w); err != nil {
+	for _, m := range list {
+		if err := settle(optional, m.Worker); err != nil {
 			break
 		}
 	}

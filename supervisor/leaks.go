@@ -9,7 +9,6 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
-	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 // judgeEvery is how often verdicts are made anew: one costs 30 µs, and the slowest leak that matters within ten seconds
@@ -22,10 +21,9 @@ const kindLeak = "leak_suspected"
 // A leakWatch feeds the samples of each worker to detectors of its own and keeps their verdicts. A new process starts
 // anew: what the last one held is gone.
 type leakWatch struct {
-	workers []*worker.Worker
+	workers func() []*member
 	busy    func(worker string) int
 	record  func(store.Event)
-	memory  func(worker string) int64 // the worker's memory limit, 0 for none
 
 	mu      sync.Mutex
 	watched map[string]*watched
@@ -65,8 +63,8 @@ func (l *leakWatch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, w := range l.workers {
-				l.look(now, w)
+			for _, m := range l.workers() {
+				l.look(now, m)
 			}
 			tick.Reset(untilWhole(sampleInterval))
 		}
@@ -74,7 +72,7 @@ func (l *leakWatch) run(ctx context.Context) {
 }
 
 // look reads one worker and observes it.
-func (l *leakWatch) look(now time.Time, w *worker.Worker) {
+func (l *leakWatch) look(now time.Time, w *member) {
 	series, pid := w.Series(), w.PID()
 	if series == nil || pid == 0 {
 		l.forget(w.Name())
@@ -88,7 +86,7 @@ func (l *leakWatch) look(now time.Time, w *worker.Worker) {
 		worker: w.Name(), pid: pid, at: s.Time,
 		// Descriptors of descendants do not count against the worker's limit, their memory does.
 		values:   [2]int64{s.FDs, s.Anon + s.Family.Anon},
-		limits:   [2]int64{series.FDLimit(), l.memory(w.Name())},
+		limits:   [2]int64{series.FDLimit(), w.spec.Limits.Memory},
 		busy:     l.busy(w.Name()) > 0,
 		progress: w.Status().Progress,
 	})

@@ -148,7 +148,9 @@ func (s *supervisor) open(ctx context.Context) error {
 	})
 	s.onClose(s.hub.Close)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
-	s.fleet = s.newFleet(list)
+	if s.fleet, err = s.makeFleet(list); err != nil {
+		return err
+	}
 	s.cleanUpAfterTheLast()
 	return s.listen()
 }

@@ -1,0 +1,64 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+)
+
+func TestAWorkerJoinsAndLeavesARunningFleet(t *testing.T) {
+	r := newRig(t)
+	stays, leaves := r.add(r.spec("stays")), r.add(r.spec("leaves"))
+	if err := r.fleet.add(r.spec("leaves")); !errors.Is(err, ipc.ErrExists) {
+		t.Errorf("a second worker of one name: %v", err)
+	}
+	if err := r.fleet.add(r.spec(supervisorName)); !errors.Is(err, ipc.ErrExists) {
+		t.Errorf("a worker with the name of the supervisor: %v", err)
+	}
+	pid := leaves.PID()
+	if err := r.fleet.remove(t.Context(), "leaves"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the process of the removed worker: %v", err)
+	}
+	if _, err := r.fleet.find("leaves"); !errors.Is(err, ipc.ErrNotFound) {
+		t.Errorf("the removed worker is still found: %v", err)
+	}
+	if list := r.fleet.Status(); len(list) != 1 || list[0].Name != "stays" || stays.PID() != int(list[0].Pid) {
+		t.Errorf("status %v", list)
+	}
+	if err := r.fleet.remove(t.Context(), "leaves"); !errors.Is(err, ipc.ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	r.add(r.spec("leaves"))
+}
+
+func TestARemovalThatIsNotWaitedForGoesOn(t *testing.T) {
+	r := newRig(t)
+	m := r.add(r.spec("tools"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.fleet.remove(ended, "tools"); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	<-m.gone
+	if list := r.fleet.Status(); len(list) != 0 {
+		t.Errorf("status %v", list)
+	}
+}
+
+func TestAFleetThatStopsTakesNobody(t *testing.T) {
+	r := newRig(t)
+	r.add(r.spec("tools"))
+	r.fleet.stop(t.Context(), ipc.RoleTools)
+	if err := r.fleet.add(r.spec("late")); !errors.Is(err, ipc.ErrGone) {
+		t.Errorf("error %v", err)
+	}
+	if s := r.fleet.Status()[0].State; s != "disabled" {
+		t.Errorf("state %s", s)
+	}
+}
