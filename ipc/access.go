@@ -14,6 +14,29 @@ var access = map[string][]string{
 	"/hermes.host.v1.Turns/Interrupt": {RoleGateway},
 	"/hermes.host.v1.Turns/Decide":    {RoleGateway},
 
+	"/hermes.host.v1.Turns/ListOpen": {RoleGateway},
+	"/hermes.host.v1.Turns/Retry":    {RoleGateway},
+	"/hermes.host.v1.Turns/Steer":    {RoleGateway},
+
+	"/hermes.host.v1.Sessions/Get":      {RoleGateway},
+	"/hermes.host.v1.Sessions/List":     {RoleGateway},
+	"/hermes.host.v1.Sessions/SetTitle": {RoleGateway},
+	"/hermes.host.v1.Sessions/Bind":     {RoleGateway},
+	"/hermes.host.v1.Sessions/SetModel": {RoleGateway},
+	"/hermes.host.v1.Sessions/Undo":     {RoleGateway},
+	"/hermes.host.v1.Sessions/End":      {RoleGateway},
+
+	"/hermes.host.v1.Confirmations/Ask":    {RoleGateway},
+	"/hermes.host.v1.Confirmations/Answer": {RoleGateway},
+	"/hermes.host.v1.Confirmations/Get":    {RoleGateway},
+	"/hermes.host.v1.Confirmations/List":   {RoleGateway},
+	"/hermes.host.v1.Confirmations/Done":   {RoleGateway},
+
+	"/hermes.host.v1.Pairing/Check":   {RoleGateway},
+	"/hermes.host.v1.Pairing/Request": {RoleGateway},
+
+	"/hermes.host.v1.Lifecycle/Restart": {RoleGateway},
+
 	"/hermes.host.v1.Tools/List": {RoleAgent},
 	"/hermes.host.v1.Tools/Call": {RoleAgent},
 

@@ -35,6 +35,29 @@ var deadlines = map[string]time.Duration{
 	"/hermes.host.v1.Turns/Finish":      30 * time.Second,
 	"/hermes.host.v1.Turns/Interrupt":   10 * time.Second,
 	"/hermes.host.v1.Turns/Decide":      30 * time.Second,
+	"/hermes.host.v1.Turns/ListOpen":    10 * time.Second,
+	"/hermes.host.v1.Turns/Retry":       30 * time.Second,
+	"/hermes.host.v1.Turns/Steer":       30 * time.Second,
+	"/hermes.host.v1.Sessions/Get":      10 * time.Second,
+	"/hermes.host.v1.Sessions/List":     10 * time.Second,
+	"/hermes.host.v1.Sessions/SetTitle": 30 * time.Second,
+	"/hermes.host.v1.Sessions/Bind":     30 * time.Second,
+	"/hermes.host.v1.Sessions/SetModel": 30 * time.Second,
+	"/hermes.host.v1.Sessions/Undo":     30 * time.Second,
+	"/hermes.host.v1.Sessions/End":      30 * time.Second,
+
+	"/hermes.host.v1.Confirmations/Ask":    30 * time.Second,
+	"/hermes.host.v1.Confirmations/Answer": 30 * time.Second,
+	"/hermes.host.v1.Confirmations/Get":    10 * time.Second,
+	"/hermes.host.v1.Confirmations/List":   10 * time.Second,
+	"/hermes.host.v1.Confirmations/Done":   30 * time.Second,
+
+	// Small files of the home.
+	"/hermes.host.v1.Pairing/Check":   10 * time.Second,
+	"/hermes.host.v1.Pairing/Request": 10 * time.Second,
+
+	"/hermes.host.v1.Lifecycle/Restart": 30 * time.Second,
+
 	"/hermes.host.v1.Tools/List":        5 * time.Second,
 	"/hermes.host.v1.Boards/CreateTask": 30 * time.Second,
 	"/hermes.host.v1.Boards/ListTasks":  10 * time.Second,

@@ -58,6 +58,12 @@ type Host struct {
 	Boards hostv1.BoardsClient
 	Events hostv1.EventsClient
 	Config hostv1.ConfigClient
+
+	// For gateways.
+	Sessions      hostv1.SessionsClient
+	Confirmations hostv1.ConfirmationsClient
+	Pairing       hostv1.PairingClient
+	Lifecycle     hostv1.LifecycleClient
 }
 
 // NewHost returns a Host over conn. Tests use it with a connection of their own.
@@ -70,6 +76,9 @@ func NewHost(conn grpc.ClientConnInterface, name string, incarnation uint64, log
 		Boards: hostv1.NewBoardsClient(conn),
 		Events: hostv1.NewEventsClient(conn),
 		Config: hostv1.NewConfigClient(conn),
+
+		Sessions: hostv1.NewSessionsClient(conn), Confirmations: hostv1.NewConfirmationsClient(conn),
+		Pairing: hostv1.NewPairingClient(conn), Lifecycle: hostv1.NewLifecycleClient(conn),
 	}
 }
 

@@ -26,6 +26,116 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Busy is what a message does to the turn that its session runs. It changes nothing for a session at rest, and
+// nothing when the message is handed over again.
+type Busy int32
+
+const (
+	Busy_BUSY_UNSPECIFIED Busy = 0 // as BUSY_QUEUE
+	Busy_BUSY_QUEUE       Busy = 1 // wait for the turns before it
+	Busy_BUSY_INTERRUPT   Busy = 2 // end the running turn with what it has; the message keeps its place in the line
+	Busy_BUSY_STEER       Busy = 3 // hand the text to the running turn; if none runs it is a message like any other
+)
+
+// Enum value maps for Busy.
+var (
+	Busy_name = map[int32]string{
+		0: "BUSY_UNSPECIFIED",
+		1: "BUSY_QUEUE",
+		2: "BUSY_INTERRUPT",
+		3: "BUSY_STEER",
+	}
+	Busy_value = map[string]int32{
+		"BUSY_UNSPECIFIED": 0,
+		"BUSY_QUEUE":       1,
+		"BUSY_INTERRUPT":   2,
+		"BUSY_STEER":       3,
+	}
+)
+
+func (x Busy) Enum() *Busy {
+	p := new(Busy)
+	*p = x
+	return p
+}
+
+func (x Busy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Busy) Descriptor() protoreflect.EnumDescriptor {
+	return file_hermes_host_v1_host_proto_enumTypes[0].Descriptor()
+}
+
+func (Busy) Type() protoreflect.EnumType {
+	return &file_hermes_host_v1_host_proto_enumTypes[0]
+}
+
+func (x Busy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Busy.Descriptor instead.
+func (Busy) EnumDescriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{0}
+}
+
+// Disposition says what became of a message, so that a chat is told once.
+type Disposition int32
+
+const (
+	Disposition_DISPOSITION_UNSPECIFIED Disposition = 0
+	Disposition_DISPOSITION_STARTED     Disposition = 1 // nothing was before it
+	Disposition_DISPOSITION_QUEUED      Disposition = 2 // it waits for `ahead` turns
+	Disposition_DISPOSITION_INTERRUPTED Disposition = 3 // it ended the running turn and waits for that
+	Disposition_DISPOSITION_STEERED     Disposition = 4 // its text goes to the running turn, after the next tool results
+)
+
+// Enum value maps for Disposition.
+var (
+	Disposition_name = map[int32]string{
+		0: "DISPOSITION_UNSPECIFIED",
+		1: "DISPOSITION_STARTED",
+		2: "DISPOSITION_QUEUED",
+		3: "DISPOSITION_INTERRUPTED",
+		4: "DISPOSITION_STEERED",
+	}
+	Disposition_value = map[string]int32{
+		"DISPOSITION_UNSPECIFIED": 0,
+		"DISPOSITION_STARTED":     1,
+		"DISPOSITION_QUEUED":      2,
+		"DISPOSITION_INTERRUPTED": 3,
+		"DISPOSITION_STEERED":     4,
+	}
+)
+
+func (x Disposition) Enum() *Disposition {
+	p := new(Disposition)
+	*p = x
+	return p
+}
+
+func (x Disposition) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Disposition) Descriptor() protoreflect.EnumDescriptor {
+	return file_hermes_host_v1_host_proto_enumTypes[1].Descriptor()
+}
+
+func (Disposition) Type() protoreflect.EnumType {
+	return &file_hermes_host_v1_host_proto_enumTypes[1]
+}
+
+func (x Disposition) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Disposition.Descriptor instead.
+func (Disposition) EnumDescriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{1}
+}
+
 type AcceptRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ChatId     string                 `protobuf:"bytes,1,opt,name=chat_id,json=chatId,proto3" json:"chat_id,omitempty"`
@@ -45,7 +155,9 @@ type AcceptRequest struct {
 	NewSession   bool          `protobuf:"varint,13,opt,name=new_session,json=newSession,proto3" json:"new_session,omitempty"`      // end the key's current session and open another
 	// fingerprint tells a repeat from another message under the same id: if both the stored and the given one are
 	// not empty and differ, the call fails with ALREADY_EXISTS and changes nothing.
-	Fingerprint   string `protobuf:"bytes,14,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Fingerprint string `protobuf:"bytes,14,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// busy says what becomes of the message if its session has a turn already.
+	Busy          Busy `protobuf:"varint,15,opt,name=busy,proto3,enum=hermes.host.v1.Busy" json:"busy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -178,11 +290,21 @@ func (x *AcceptRequest) GetFingerprint() string {
 	return ""
 }
 
+func (x *AcceptRequest) GetBusy() Busy {
+	if x != nil {
+		return x.Busy
+	}
+	return Busy_BUSY_UNSPECIFIED
+}
+
 type AcceptResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"` // the turn that answers the message: if it was steered, the one that ran
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // nothing was done; the rest tells what the first call did
+	Disposition   Disposition            `protobuf:"varint,4,opt,name=disposition,proto3,enum=hermes.host.v1.Disposition" json:"disposition,omitempty"`
+	Ahead         uint32                 `protobuf:"varint,5,opt,name=ahead,proto3" json:"ahead,omitempty"`            // turns of the session before it, at the first call
+	Interrupted   string                 `protobuf:"bytes,6,opt,name=interrupted,proto3" json:"interrupted,omitempty"` // the turn that this message ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +360,629 @@ func (x *AcceptResponse) GetDuplicate() bool {
 	return false
 }
 
+func (x *AcceptResponse) GetDisposition() Disposition {
+	if x != nil {
+		return x.Disposition
+	}
+	return Disposition_DISPOSITION_UNSPECIFIED
+}
+
+func (x *AcceptResponse) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+func (x *AcceptResponse) GetInterrupted() string {
+	if x != nil {
+		return x.Interrupted
+	}
+	return ""
+}
+
+// Place names a conversation of the caller's platform as Inbox.Accept does. session_id overrides the rest,
+// session_key what is made of chat, thread and user.
+type Place struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChatId        string                 `protobuf:"bytes,1,opt,name=chat_id,json=chatId,proto3" json:"chat_id,omitempty"`
+	ThreadId      string                 `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	ChatType      string                 `protobuf:"bytes,3,opt,name=chat_type,json=chatType,proto3" json:"chat_type,omitempty"` // dm | group | channel | thread
+	UserId        string                 `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	SessionKey    string                 `protobuf:"bytes,5,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
+	SessionId     string                 `protobuf:"bytes,6,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Place) Reset() {
+	*x = Place{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Place) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Place) ProtoMessage() {}
+
+func (x *Place) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Place.ProtoReflect.Descriptor instead.
+func (*Place) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Place) GetChatId() string {
+	if x != nil {
+		return x.ChatId
+	}
+	return ""
+}
+
+func (x *Place) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *Place) GetChatType() string {
+	if x != nil {
+		return x.ChatType
+	}
+	return ""
+}
+
+func (x *Place) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Place) GetSessionKey() string {
+	if x != nil {
+		return x.SessionKey
+	}
+	return ""
+}
+
+func (x *Place) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type ListTurnsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChatId        string                 `protobuf:"bytes,1,opt,name=chat_id,json=chatId,proto3" json:"chat_id,omitempty"`          // of this chat, and
+	ThreadId      string                 `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`    // if it is not empty, of this thread
+	SessionId     string                 `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"` // or of this session
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTurnsRequest) Reset() {
+	*x = ListTurnsRequest{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTurnsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTurnsRequest) ProtoMessage() {}
+
+func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
+func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListTurnsRequest) GetChatId() string {
+	if x != nil {
+		return x.ChatId
+	}
+	return ""
+}
+
+func (x *ListTurnsRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ListTurnsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type ListTurnsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Turns         []*OpenTurn            `protobuf:"bytes,1,rep,name=turns,proto3" json:"turns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTurnsResponse) Reset() {
+	*x = ListTurnsResponse{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTurnsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTurnsResponse) ProtoMessage() {}
+
+func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
+func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListTurnsResponse) GetTurns() []*OpenTurn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+type OpenTurn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	ChatId        string                 `protobuf:"bytes,3,opt,name=chat_id,json=chatId,proto3" json:"chat_id,omitempty"`
+	ThreadId      string                 `protobuf:"bytes,4,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	MessageId     string                 `protobuf:"bytes,5,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	UserId        string                 `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserName      string                 `protobuf:"bytes,7,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
+	Running       bool                   `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"`                           // an agent has it
+	Stopping      bool                   `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`                         // it was interrupted and is about to end
+	AcceptedAt    float64                `protobuf:"fixed64,10,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"` // Unix seconds
+	StartedAt     float64                `protobuf:"fixed64,11,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`    // 0 while it waits
+	Text          string                 `protobuf:"bytes,12,opt,name=text,proto3" json:"text,omitempty"`                                 // of the message, at most 200 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenTurn) Reset() {
+	*x = OpenTurn{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenTurn) ProtoMessage() {}
+
+func (x *OpenTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenTurn.ProtoReflect.Descriptor instead.
+func (*OpenTurn) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *OpenTurn) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetChatId() string {
+	if x != nil {
+		return x.ChatId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetUserName() string {
+	if x != nil {
+		return x.UserName
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *OpenTurn) GetStopping() bool {
+	if x != nil {
+		return x.Stopping
+	}
+	return false
+}
+
+func (x *OpenTurn) GetAcceptedAt() float64 {
+	if x != nil {
+		return x.AcceptedAt
+	}
+	return 0
+}
+
+func (x *OpenTurn) GetStartedAt() float64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+func (x *OpenTurn) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type RetryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         *Place                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	MessageId     string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"` // the platform's id of the command
+	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserName      string                 `protobuf:"bytes,4,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRequest) Reset() {
+	*x = RetryRequest{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRequest) ProtoMessage() {}
+
+func (x *RetryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
+func (*RetryRequest) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RetryRequest) GetPlace() *Place {
+	if x != nil {
+		return x.Place
+	}
+	return nil
+}
+
+func (x *RetryRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *RetryRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *RetryRequest) GetUserName() string {
+	if x != nil {
+		return x.UserName
+	}
+	return ""
+}
+
+type RetryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"` // the message that is answered anew
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryResponse) Reset() {
+	*x = RetryResponse{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryResponse) ProtoMessage() {}
+
+func (x *RetryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
+func (*RetryResponse) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RetryResponse) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *RetryResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RetryResponse) GetDuplicate() bool {
+	if x != nil {
+		return x.Duplicate
+	}
+	return false
+}
+
+func (x *RetryResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type SteerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         *Place                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	MessageId     string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserName      string                 `protobuf:"bytes,4,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
+	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteerRequest) Reset() {
+	*x = SteerRequest{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteerRequest) ProtoMessage() {}
+
+func (x *SteerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteerRequest.ProtoReflect.Descriptor instead.
+func (*SteerRequest) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SteerRequest) GetPlace() *Place {
+	if x != nil {
+		return x.Place
+	}
+	return nil
+}
+
+func (x *SteerRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *SteerRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *SteerRequest) GetUserName() string {
+	if x != nil {
+		return x.UserName
+	}
+	return ""
+}
+
+func (x *SteerRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type SteerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Disposition   Disposition            `protobuf:"varint,4,opt,name=disposition,proto3,enum=hermes.host.v1.Disposition" json:"disposition,omitempty"` // STEERED, STARTED or QUEUED
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteerResponse) Reset() {
+	*x = SteerResponse{}
+	mi := &file_hermes_host_v1_host_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteerResponse) ProtoMessage() {}
+
+func (x *SteerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_host_v1_host_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteerResponse.ProtoReflect.Descriptor instead.
+func (*SteerResponse) Descriptor() ([]byte, []int) {
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SteerResponse) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *SteerResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SteerResponse) GetDuplicate() bool {
+	if x != nil {
+		return x.Duplicate
+	}
+	return false
+}
+
+func (x *SteerResponse) GetDisposition() Disposition {
+	if x != nil {
+		return x.Disposition
+	}
+	return Disposition_DISPOSITION_UNSPECIFIED
+}
+
 type LoadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
@@ -248,7 +993,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[2]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +1005,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[2]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +1018,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{2}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LoadRequest) GetTurnId() string {
@@ -300,7 +1045,7 @@ type LoadResponse struct {
 
 func (x *LoadResponse) Reset() {
 	*x = LoadResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[3]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +1057,7 @@ func (x *LoadResponse) String() string {
 func (*LoadResponse) ProtoMessage() {}
 
 func (x *LoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[3]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +1070,7 @@ func (x *LoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadResponse.ProtoReflect.Descriptor instead.
 func (*LoadResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{3}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LoadResponse) GetSession() *Session {
@@ -360,7 +1105,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[4]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +1117,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[4]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +1130,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{4}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Session) GetId() string {
@@ -459,18 +1204,21 @@ func (x *Session) GetUserName() string {
 }
 
 type AppendRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	Fence         uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	Steps         []*v1.Message          `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`                                   // each with its seq
-	SystemPrompt  string                 `protobuf:"bytes,4,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"` // stored with the session if it has none yet
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TurnId       string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	Fence        uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Steps        []*v1.Message          `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`                                   // each with its seq
+	SystemPrompt string                 `protobuf:"bytes,4,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"` // stored with the session if it has none yet
+	// steer says that every tool call has its result with these steps: texts that people handed to the turn are
+	// stored after them, in the same transaction.
+	Steer         bool `protobuf:"varint,5,opt,name=steer,proto3" json:"steer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[5]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +1230,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[5]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +1243,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{5}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AppendRequest) GetTurnId() string {
@@ -526,16 +1274,24 @@ func (x *AppendRequest) GetSystemPrompt() string {
 	return ""
 }
 
+func (x *AppendRequest) GetSteer() bool {
+	if x != nil {
+		return x.Steer
+	}
+	return false
+}
+
 type AppendResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MessageIds    []int64                `protobuf:"varint,1,rep,packed,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"` // one a step, of the first store
+	Added         []*v1.Message          `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`                                     // steps of people that follow those of the request, with their seqs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[6]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +1303,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[6]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,12 +1316,19 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{6}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AppendResponse) GetMessageIds() []int64 {
 	if x != nil {
 		return x.MessageIds
+	}
+	return nil
+}
+
+func (x *AppendResponse) GetAdded() []*v1.Message {
+	if x != nil {
+		return x.Added
 	}
 	return nil
 }
@@ -583,7 +1346,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[7]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +1358,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[7]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +1371,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{7}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FinishRequest) GetTurnId() string {
@@ -655,7 +1418,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[8]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +1430,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[8]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +1443,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{8}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FinishResponse) GetMessageId() int64 {
@@ -699,7 +1462,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[9]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +1474,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[9]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +1487,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{9}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FollowRequest) GetTurnId() string {
@@ -744,7 +1507,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[10]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +1519,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[10]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +1532,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{10}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InterruptRequest) GetTurnId() string {
@@ -795,7 +1558,7 @@ type InterruptResponse struct {
 
 func (x *InterruptResponse) Reset() {
 	*x = InterruptResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[11]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1570,7 @@ func (x *InterruptResponse) String() string {
 func (*InterruptResponse) ProtoMessage() {}
 
 func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[11]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1583,7 @@ func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
 func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{11}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InterruptResponse) GetInterrupted() bool {
@@ -840,7 +1603,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[12]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +1615,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[12]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +1628,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{12}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DecideRequest) GetApprovalId() string {
@@ -892,7 +1655,7 @@ type DecideResponse struct {
 
 func (x *DecideResponse) Reset() {
 	*x = DecideResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[13]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1667,7 @@ func (x *DecideResponse) String() string {
 func (*DecideResponse) ProtoMessage() {}
 
 func (x *DecideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[13]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1680,7 @@ func (x *DecideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
 func (*DecideResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{13}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DecideResponse) GetApproved() bool {
@@ -942,7 +1705,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[14]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1717,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[14]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1730,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{14}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{22}
 }
 
 type ListResponse struct {
@@ -979,7 +1742,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[15]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1754,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[15]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1767,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{15}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListResponse) GetTools() []*v11.ToolSpec {
@@ -1028,7 +1791,7 @@ type CallRequest struct {
 
 func (x *CallRequest) Reset() {
 	*x = CallRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[16]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1803,7 @@ func (x *CallRequest) String() string {
 func (*CallRequest) ProtoMessage() {}
 
 func (x *CallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[16]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1816,7 @@ func (x *CallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallRequest.ProtoReflect.Descriptor instead.
 func (*CallRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{16}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CallRequest) GetTurnId() string {
@@ -1111,7 +1874,7 @@ type CallEvent struct {
 
 func (x *CallEvent) Reset() {
 	*x = CallEvent{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[17]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1886,7 @@ func (x *CallEvent) String() string {
 func (*CallEvent) ProtoMessage() {}
 
 func (x *CallEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[17]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1899,7 @@ func (x *CallEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallEvent.ProtoReflect.Descriptor instead.
 func (*CallEvent) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{17}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CallEvent) GetEvent() isCallEvent_Event {
@@ -1202,7 +1965,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[18]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1977,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[18]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1990,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{18}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Task) GetId() string {
@@ -1346,7 +2109,7 @@ type CreateTaskRequest struct {
 
 func (x *CreateTaskRequest) Reset() {
 	*x = CreateTaskRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[19]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +2121,7 @@ func (x *CreateTaskRequest) String() string {
 func (*CreateTaskRequest) ProtoMessage() {}
 
 func (x *CreateTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[19]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +2134,7 @@ func (x *CreateTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTaskRequest.ProtoReflect.Descriptor instead.
 func (*CreateTaskRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{19}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateTaskRequest) GetBoard() string {
@@ -1455,7 +2218,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[20]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +2230,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[20]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +2243,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{20}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTasksRequest) GetBoard() string {
@@ -1513,7 +2276,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[21]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +2288,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[21]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +2301,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{21}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -1558,7 +2321,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[22]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +2333,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[22]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +2346,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{22}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetTaskRequest) GetBoard() string {
@@ -1612,7 +2375,7 @@ type SetStatusRequest struct {
 
 func (x *SetStatusRequest) Reset() {
 	*x = SetStatusRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[23]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +2387,7 @@ func (x *SetStatusRequest) String() string {
 func (*SetStatusRequest) ProtoMessage() {}
 
 func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[23]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +2400,7 @@ func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
 func (*SetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{23}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetStatusRequest) GetBoard() string {
@@ -1682,7 +2445,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[24]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +2457,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[24]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +2470,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{24}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Subscription) GetBoard() string {
@@ -1761,7 +2524,7 @@ type SubscribeRequest struct {
 
 func (x *SubscribeRequest) Reset() {
 	*x = SubscribeRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[25]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +2536,7 @@ func (x *SubscribeRequest) String() string {
 func (*SubscribeRequest) ProtoMessage() {}
 
 func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[25]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +2549,7 @@ func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{25}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SubscribeRequest) GetSubscription() *Subscription {
@@ -1804,7 +2567,7 @@ type SubscribeResponse struct {
 
 func (x *SubscribeResponse) Reset() {
 	*x = SubscribeResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[26]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2579,7 @@ func (x *SubscribeResponse) String() string {
 func (*SubscribeResponse) ProtoMessage() {}
 
 func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[26]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2592,7 @@ func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{26}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{34}
 }
 
 type UnseenRequest struct {
@@ -1841,7 +2604,7 @@ type UnseenRequest struct {
 
 func (x *UnseenRequest) Reset() {
 	*x = UnseenRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[27]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2616,7 @@ func (x *UnseenRequest) String() string {
 func (*UnseenRequest) ProtoMessage() {}
 
 func (x *UnseenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[27]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2629,7 @@ func (x *UnseenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnseenRequest.ProtoReflect.Descriptor instead.
 func (*UnseenRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{27}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UnseenRequest) GetLimit() uint32 {
@@ -1885,7 +2648,7 @@ type UnseenResponse struct {
 
 func (x *UnseenResponse) Reset() {
 	*x = UnseenResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[28]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2660,7 @@ func (x *UnseenResponse) String() string {
 func (*UnseenResponse) ProtoMessage() {}
 
 func (x *UnseenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[28]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2673,7 @@ func (x *UnseenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnseenResponse.ProtoReflect.Descriptor instead.
 func (*UnseenResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{28}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UnseenResponse) GetItems() []*Unseen {
@@ -1934,7 +2697,7 @@ type Unseen struct {
 
 func (x *Unseen) Reset() {
 	*x = Unseen{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[29]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2709,7 @@ func (x *Unseen) String() string {
 func (*Unseen) ProtoMessage() {}
 
 func (x *Unseen) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[29]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2722,7 @@ func (x *Unseen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unseen.ProtoReflect.Descriptor instead.
 func (*Unseen) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{29}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Unseen) GetSubscription() *Subscription {
@@ -2015,7 +2778,7 @@ type NotifyRequest struct {
 
 func (x *NotifyRequest) Reset() {
 	*x = NotifyRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[30]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2790,7 @@ func (x *NotifyRequest) String() string {
 func (*NotifyRequest) ProtoMessage() {}
 
 func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[30]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2803,7 @@ func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
 func (*NotifyRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{30}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NotifyRequest) GetSubscription() *Subscription {
@@ -2073,7 +2836,7 @@ type NotifyResponse struct {
 
 func (x *NotifyResponse) Reset() {
 	*x = NotifyResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[31]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2848,7 @@ func (x *NotifyResponse) String() string {
 func (*NotifyResponse) ProtoMessage() {}
 
 func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[31]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2861,7 @@ func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyResponse.ProtoReflect.Descriptor instead.
 func (*NotifyResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{31}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NotifyResponse) GetDuplicate() bool {
@@ -2120,7 +2883,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[32]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2895,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[32]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2908,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{32}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PublishRequest) GetKind() string {
@@ -2184,7 +2947,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[33]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2959,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[33]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2972,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{33}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{41}
 }
 
 type SecretRequest struct {
@@ -2221,7 +2984,7 @@ type SecretRequest struct {
 
 func (x *SecretRequest) Reset() {
 	*x = SecretRequest{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[34]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2996,7 @@ func (x *SecretRequest) String() string {
 func (*SecretRequest) ProtoMessage() {}
 
 func (x *SecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[34]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +3009,7 @@ func (x *SecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRequest.ProtoReflect.Descriptor instead.
 func (*SecretRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{34}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SecretRequest) GetName() string {
@@ -2265,7 +3028,7 @@ type SecretResponse struct {
 
 func (x *SecretResponse) Reset() {
 	*x = SecretResponse{}
-	mi := &file_hermes_host_v1_host_proto_msgTypes[35]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +3040,7 @@ func (x *SecretResponse) String() string {
 func (*SecretResponse) ProtoMessage() {}
 
 func (x *SecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_host_v1_host_proto_msgTypes[35]
+	mi := &file_hermes_host_v1_host_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +3053,7 @@ func (x *SecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretResponse.ProtoReflect.Descriptor instead.
 func (*SecretResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{35}
+	return file_hermes_host_v1_host_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SecretResponse) GetValue() string {
@@ -2304,7 +3067,7 @@ var File_hermes_host_v1_host_proto protoreflect.FileDescriptor
 
 const file_hermes_host_v1_host_proto_rawDesc = "" +
 	"\n" +
-	"\x19hermes/host/v1/host.proto\x12\x0ehermes.host.v1\x1a\x19hermes/tool/v1/tool.proto\x1a\x19hermes/turn/v1/turn.proto\"\xbc\x03\n" +
+	"\x19hermes/host/v1/host.proto\x12\x0ehermes.host.v1\x1a\x19hermes/tool/v1/tool.proto\x1a\x19hermes/turn/v1/turn.proto\"\xe6\x03\n" +
 	"\rAcceptRequest\x12\x17\n" +
 	"\achat_id\x18\x01 \x01(\tR\x06chatId\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x1d\n" +
@@ -2324,12 +3087,75 @@ const file_hermes_host_v1_host_proto_rawDesc = "" +
 	"\x05model\x18\f \x01(\tR\x05model\x12\x1f\n" +
 	"\vnew_session\x18\r \x01(\bR\n" +
 	"newSession\x12 \n" +
-	"\vfingerprint\x18\x0e \x01(\tR\vfingerprint\"f\n" +
+	"\vfingerprint\x18\x0e \x01(\tR\vfingerprint\x12(\n" +
+	"\x04busy\x18\x0f \x01(\x0e2\x14.hermes.host.v1.BusyR\x04busy\"\xdd\x01\n" +
 	"\x0eAcceptResponse\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1c\n" +
-	"\tduplicate\x18\x03 \x01(\bR\tduplicate\"<\n" +
+	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12=\n" +
+	"\vdisposition\x18\x04 \x01(\x0e2\x1b.hermes.host.v1.DispositionR\vdisposition\x12\x14\n" +
+	"\x05ahead\x18\x05 \x01(\rR\x05ahead\x12 \n" +
+	"\vinterrupted\x18\x06 \x01(\tR\vinterrupted\"\xb3\x01\n" +
+	"\x05Place\x12\x17\n" +
+	"\achat_id\x18\x01 \x01(\tR\x06chatId\x12\x1b\n" +
+	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x1b\n" +
+	"\tchat_type\x18\x03 \x01(\tR\bchatType\x12\x17\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\x12\x1f\n" +
+	"\vsession_key\x18\x05 \x01(\tR\n" +
+	"sessionKey\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x06 \x01(\tR\tsessionId\"g\n" +
+	"\x10ListTurnsRequest\x12\x17\n" +
+	"\achat_id\x18\x01 \x01(\tR\x06chatId\x12\x1b\n" +
+	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\"C\n" +
+	"\x11ListTurnsResponse\x12.\n" +
+	"\x05turns\x18\x01 \x03(\v2\x18.hermes.host.v1.OpenTurnR\x05turns\"\xd7\x02\n" +
+	"\bOpenTurn\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x17\n" +
+	"\achat_id\x18\x03 \x01(\tR\x06chatId\x12\x1b\n" +
+	"\tthread_id\x18\x04 \x01(\tR\bthreadId\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x05 \x01(\tR\tmessageId\x12\x17\n" +
+	"\auser_id\x18\x06 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tuser_name\x18\a \x01(\tR\buserName\x12\x18\n" +
+	"\arunning\x18\b \x01(\bR\arunning\x12\x1a\n" +
+	"\bstopping\x18\t \x01(\bR\bstopping\x12\x1f\n" +
+	"\vaccepted_at\x18\n" +
+	" \x01(\x01R\n" +
+	"acceptedAt\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\v \x01(\x01R\tstartedAt\x12\x12\n" +
+	"\x04text\x18\f \x01(\tR\x04text\"\x90\x01\n" +
+	"\fRetryRequest\x12+\n" +
+	"\x05place\x18\x01 \x01(\v2\x15.hermes.host.v1.PlaceR\x05place\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tuser_name\x18\x04 \x01(\tR\buserName\"y\n" +
+	"\rRetryResponse\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1c\n" +
+	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\xa4\x01\n" +
+	"\fSteerRequest\x12+\n" +
+	"\x05place\x18\x01 \x01(\v2\x15.hermes.host.v1.PlaceR\x05place\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tuser_name\x18\x04 \x01(\tR\buserName\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xa4\x01\n" +
+	"\rSteerResponse\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1c\n" +
+	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12=\n" +
+	"\vdisposition\x18\x04 \x01(\x0e2\x1b.hermes.host.v1.DispositionR\vdisposition\"<\n" +
 	"\vLoadRequest\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\"v\n" +
@@ -2348,15 +3174,17 @@ const file_hermes_host_v1_host_proto_rawDesc = "" +
 	"\tthread_id\x18\b \x01(\tR\bthreadId\x12\x17\n" +
 	"\auser_id\x18\t \x01(\tR\x06userId\x12\x1b\n" +
 	"\tuser_name\x18\n" +
-	" \x01(\tR\buserName\"\x92\x01\n" +
+	" \x01(\tR\buserName\"\xa8\x01\n" +
 	"\rAppendRequest\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12-\n" +
 	"\x05steps\x18\x03 \x03(\v2\x17.hermes.turn.v1.MessageR\x05steps\x12#\n" +
-	"\rsystem_prompt\x18\x04 \x01(\tR\fsystemPrompt\"1\n" +
+	"\rsystem_prompt\x18\x04 \x01(\tR\fsystemPrompt\x12\x14\n" +
+	"\x05steer\x18\x05 \x01(\bR\x05steer\"`\n" +
 	"\x0eAppendResponse\x12\x1f\n" +
 	"\vmessage_ids\x18\x01 \x03(\x03R\n" +
-	"messageIds\"\xb6\x01\n" +
+	"messageIds\x12-\n" +
+	"\x05added\x18\x02 \x03(\v2\x17.hermes.turn.v1.MessageR\x05added\"\xb6\x01\n" +
 	"\rFinishRequest\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12-\n" +
@@ -2481,16 +3309,32 @@ const file_hermes_host_v1_host_proto_rawDesc = "" +
 	"\rSecretRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"&\n" +
 	"\x0eSecretResponse\x12\x14\n" +
-	"\x05value\x18\x01 \x01(\tR\x05value2P\n" +
+	"\x05value\x18\x01 \x01(\tR\x05value*P\n" +
+	"\x04Busy\x12\x14\n" +
+	"\x10BUSY_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"BUSY_QUEUE\x10\x01\x12\x12\n" +
+	"\x0eBUSY_INTERRUPT\x10\x02\x12\x0e\n" +
+	"\n" +
+	"BUSY_STEER\x10\x03*\x91\x01\n" +
+	"\vDisposition\x12\x1b\n" +
+	"\x17DISPOSITION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13DISPOSITION_STARTED\x10\x01\x12\x16\n" +
+	"\x12DISPOSITION_QUEUED\x10\x02\x12\x1b\n" +
+	"\x17DISPOSITION_INTERRUPTED\x10\x03\x12\x17\n" +
+	"\x13DISPOSITION_STEERED\x10\x042P\n" +
 	"\x05Inbox\x12G\n" +
-	"\x06Accept\x12\x1d.hermes.host.v1.AcceptRequest\x1a\x1e.hermes.host.v1.AcceptResponse2\xbf\x03\n" +
+	"\x06Accept\x12\x1d.hermes.host.v1.AcceptRequest\x1a\x1e.hermes.host.v1.AcceptResponse2\x9c\x05\n" +
 	"\x05Turns\x12C\n" +
 	"\x04Load\x12\x1b.hermes.host.v1.LoadRequest\x1a\x1c.hermes.host.v1.LoadResponse0\x01\x12G\n" +
 	"\x06Append\x12\x1d.hermes.host.v1.AppendRequest\x1a\x1e.hermes.host.v1.AppendResponse\x12G\n" +
 	"\x06Finish\x12\x1d.hermes.host.v1.FinishRequest\x1a\x1e.hermes.host.v1.FinishResponse\x12D\n" +
 	"\x06Follow\x12\x1d.hermes.host.v1.FollowRequest\x1a\x19.hermes.turn.v1.TurnEvent0\x01\x12P\n" +
 	"\tInterrupt\x12 .hermes.host.v1.InterruptRequest\x1a!.hermes.host.v1.InterruptResponse\x12G\n" +
-	"\x06Decide\x12\x1d.hermes.host.v1.DecideRequest\x1a\x1e.hermes.host.v1.DecideResponse2\x8c\x01\n" +
+	"\x06Decide\x12\x1d.hermes.host.v1.DecideRequest\x1a\x1e.hermes.host.v1.DecideResponse\x12O\n" +
+	"\bListOpen\x12 .hermes.host.v1.ListTurnsRequest\x1a!.hermes.host.v1.ListTurnsResponse\x12D\n" +
+	"\x05Retry\x12\x1c.hermes.host.v1.RetryRequest\x1a\x1d.hermes.host.v1.RetryResponse\x12D\n" +
+	"\x05Steer\x12\x1c.hermes.host.v1.SteerRequest\x1a\x1d.hermes.host.v1.SteerResponse2\x8c\x01\n" +
 	"\x05Tools\x12A\n" +
 	"\x04List\x12\x1b.hermes.host.v1.ListRequest\x1a\x1c.hermes.host.v1.ListResponse\x12@\n" +
 	"\x04Call\x12\x1b.hermes.host.v1.CallRequest\x1a\x19.hermes.host.v1.CallEvent0\x012\x8b\x04\n" +
@@ -2520,109 +3364,133 @@ func file_hermes_host_v1_host_proto_rawDescGZIP() []byte {
 	return file_hermes_host_v1_host_proto_rawDescData
 }
 
-var file_hermes_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_hermes_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_hermes_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_hermes_host_v1_host_proto_goTypes = []any{
-	(*AcceptRequest)(nil),     // 0: hermes.host.v1.AcceptRequest
-	(*AcceptResponse)(nil),    // 1: hermes.host.v1.AcceptResponse
-	(*LoadRequest)(nil),       // 2: hermes.host.v1.LoadRequest
-	(*LoadResponse)(nil),      // 3: hermes.host.v1.LoadResponse
-	(*Session)(nil),           // 4: hermes.host.v1.Session
-	(*AppendRequest)(nil),     // 5: hermes.host.v1.AppendRequest
-	(*AppendResponse)(nil),    // 6: hermes.host.v1.AppendResponse
-	(*FinishRequest)(nil),     // 7: hermes.host.v1.FinishRequest
-	(*FinishResponse)(nil),    // 8: hermes.host.v1.FinishResponse
-	(*FollowRequest)(nil),     // 9: hermes.host.v1.FollowRequest
-	(*InterruptRequest)(nil),  // 10: hermes.host.v1.InterruptRequest
-	(*InterruptResponse)(nil), // 11: hermes.host.v1.InterruptResponse
-	(*DecideRequest)(nil),     // 12: hermes.host.v1.DecideRequest
-	(*DecideResponse)(nil),    // 13: hermes.host.v1.DecideResponse
-	(*ListRequest)(nil),       // 14: hermes.host.v1.ListRequest
-	(*ListResponse)(nil),      // 15: hermes.host.v1.ListResponse
-	(*CallRequest)(nil),       // 16: hermes.host.v1.CallRequest
-	(*CallEvent)(nil),         // 17: hermes.host.v1.CallEvent
-	(*Task)(nil),              // 18: hermes.host.v1.Task
-	(*CreateTaskRequest)(nil), // 19: hermes.host.v1.CreateTaskRequest
-	(*ListTasksRequest)(nil),  // 20: hermes.host.v1.ListTasksRequest
-	(*ListTasksResponse)(nil), // 21: hermes.host.v1.ListTasksResponse
-	(*GetTaskRequest)(nil),    // 22: hermes.host.v1.GetTaskRequest
-	(*SetStatusRequest)(nil),  // 23: hermes.host.v1.SetStatusRequest
-	(*Subscription)(nil),      // 24: hermes.host.v1.Subscription
-	(*SubscribeRequest)(nil),  // 25: hermes.host.v1.SubscribeRequest
-	(*SubscribeResponse)(nil), // 26: hermes.host.v1.SubscribeResponse
-	(*UnseenRequest)(nil),     // 27: hermes.host.v1.UnseenRequest
-	(*UnseenResponse)(nil),    // 28: hermes.host.v1.UnseenResponse
-	(*Unseen)(nil),            // 29: hermes.host.v1.Unseen
-	(*NotifyRequest)(nil),     // 30: hermes.host.v1.NotifyRequest
-	(*NotifyResponse)(nil),    // 31: hermes.host.v1.NotifyResponse
-	(*PublishRequest)(nil),    // 32: hermes.host.v1.PublishRequest
-	(*PublishResponse)(nil),   // 33: hermes.host.v1.PublishResponse
-	(*SecretRequest)(nil),     // 34: hermes.host.v1.SecretRequest
-	(*SecretResponse)(nil),    // 35: hermes.host.v1.SecretResponse
-	nil,                       // 36: hermes.host.v1.PublishRequest.FieldsEntry
-	(*v1.Message)(nil),        // 37: hermes.turn.v1.Message
-	(v1.Outcome)(0),           // 38: hermes.turn.v1.Outcome
-	(*v11.ToolSpec)(nil),      // 39: hermes.tool.v1.ToolSpec
-	(*v11.Result)(nil),        // 40: hermes.tool.v1.Result
-	(*v1.TurnEvent)(nil),      // 41: hermes.turn.v1.TurnEvent
+	(Busy)(0),                 // 0: hermes.host.v1.Busy
+	(Disposition)(0),          // 1: hermes.host.v1.Disposition
+	(*AcceptRequest)(nil),     // 2: hermes.host.v1.AcceptRequest
+	(*AcceptResponse)(nil),    // 3: hermes.host.v1.AcceptResponse
+	(*Place)(nil),             // 4: hermes.host.v1.Place
+	(*ListTurnsRequest)(nil),  // 5: hermes.host.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil), // 6: hermes.host.v1.ListTurnsResponse
+	(*OpenTurn)(nil),          // 7: hermes.host.v1.OpenTurn
+	(*RetryRequest)(nil),      // 8: hermes.host.v1.RetryRequest
+	(*RetryResponse)(nil),     // 9: hermes.host.v1.RetryResponse
+	(*SteerRequest)(nil),      // 10: hermes.host.v1.SteerRequest
+	(*SteerResponse)(nil),     // 11: hermes.host.v1.SteerResponse
+	(*LoadRequest)(nil),       // 12: hermes.host.v1.LoadRequest
+	(*LoadResponse)(nil),      // 13: hermes.host.v1.LoadResponse
+	(*Session)(nil),           // 14: hermes.host.v1.Session
+	(*AppendRequest)(nil),     // 15: hermes.host.v1.AppendRequest
+	(*AppendResponse)(nil),    // 16: hermes.host.v1.AppendResponse
+	(*FinishRequest)(nil),     // 17: hermes.host.v1.FinishRequest
+	(*FinishResponse)(nil),    // 18: hermes.host.v1.FinishResponse
+	(*FollowRequest)(nil),     // 19: hermes.host.v1.FollowRequest
+	(*InterruptRequest)(nil),  // 20: hermes.host.v1.InterruptRequest
+	(*InterruptResponse)(nil), // 21: hermes.host.v1.InterruptResponse
+	(*DecideRequest)(nil),     // 22: hermes.host.v1.DecideRequest
+	(*DecideResponse)(nil),    // 23: hermes.host.v1.DecideResponse
+	(*ListRequest)(nil),       // 24: hermes.host.v1.ListRequest
+	(*ListResponse)(nil),      // 25: hermes.host.v1.ListResponse
+	(*CallRequest)(nil),       // 26: hermes.host.v1.CallRequest
+	(*CallEvent)(nil),         // 27: hermes.host.v1.CallEvent
+	(*Task)(nil),              // 28: hermes.host.v1.Task
+	(*CreateTaskRequest)(nil), // 29: hermes.host.v1.CreateTaskRequest
+	(*ListTasksRequest)(nil),  // 30: hermes.host.v1.ListTasksRequest
+	(*ListTasksResponse)(nil), // 31: hermes.host.v1.ListTasksResponse
+	(*GetTaskRequest)(nil),    // 32: hermes.host.v1.GetTaskRequest
+	(*SetStatusRequest)(nil),  // 33: hermes.host.v1.SetStatusRequest
+	(*Subscription)(nil),      // 34: hermes.host.v1.Subscription
+	(*SubscribeRequest)(nil),  // 35: hermes.host.v1.SubscribeRequest
+	(*SubscribeResponse)(nil), // 36: hermes.host.v1.SubscribeResponse
+	(*UnseenRequest)(nil),     // 37: hermes.host.v1.UnseenRequest
+	(*UnseenResponse)(nil),    // 38: hermes.host.v1.UnseenResponse
+	(*Unseen)(nil),            // 39: hermes.host.v1.Unseen
+	(*NotifyRequest)(nil),     // 40: hermes.host.v1.NotifyRequest
+	(*NotifyResponse)(nil),    // 41: hermes.host.v1.NotifyResponse
+	(*PublishRequest)(nil),    // 42: hermes.host.v1.PublishRequest
+	(*PublishResponse)(nil),   // 43: hermes.host.v1.PublishResponse
+	(*SecretRequest)(nil),     // 44: hermes.host.v1.SecretRequest
+	(*SecretResponse)(nil),    // 45: hermes.host.v1.SecretResponse
+	nil,                       // 46: hermes.host.v1.PublishRequest.FieldsEntry
+	(*v1.Message)(nil),        // 47: hermes.turn.v1.Message
+	(v1.Outcome)(0),           // 48: hermes.turn.v1.Outcome
+	(*v11.ToolSpec)(nil),      // 49: hermes.tool.v1.ToolSpec
+	(*v11.Result)(nil),        // 50: hermes.tool.v1.Result
+	(*v1.TurnEvent)(nil),      // 51: hermes.turn.v1.TurnEvent
 }
 var file_hermes_host_v1_host_proto_depIdxs = []int32{
-	37, // 0: hermes.host.v1.AcceptRequest.history:type_name -> hermes.turn.v1.Message
-	4,  // 1: hermes.host.v1.LoadResponse.session:type_name -> hermes.host.v1.Session
-	37, // 2: hermes.host.v1.LoadResponse.messages:type_name -> hermes.turn.v1.Message
-	37, // 3: hermes.host.v1.AppendRequest.steps:type_name -> hermes.turn.v1.Message
-	37, // 4: hermes.host.v1.FinishRequest.reply:type_name -> hermes.turn.v1.Message
-	38, // 5: hermes.host.v1.FinishRequest.outcome:type_name -> hermes.turn.v1.Outcome
-	39, // 6: hermes.host.v1.ListResponse.tools:type_name -> hermes.tool.v1.ToolSpec
-	40, // 7: hermes.host.v1.CallEvent.result:type_name -> hermes.tool.v1.Result
-	24, // 8: hermes.host.v1.CreateTaskRequest.subscribe:type_name -> hermes.host.v1.Subscription
-	18, // 9: hermes.host.v1.ListTasksResponse.tasks:type_name -> hermes.host.v1.Task
-	24, // 10: hermes.host.v1.SubscribeRequest.subscription:type_name -> hermes.host.v1.Subscription
-	29, // 11: hermes.host.v1.UnseenResponse.items:type_name -> hermes.host.v1.Unseen
-	24, // 12: hermes.host.v1.Unseen.subscription:type_name -> hermes.host.v1.Subscription
-	18, // 13: hermes.host.v1.Unseen.task:type_name -> hermes.host.v1.Task
-	24, // 14: hermes.host.v1.NotifyRequest.subscription:type_name -> hermes.host.v1.Subscription
-	36, // 15: hermes.host.v1.PublishRequest.fields:type_name -> hermes.host.v1.PublishRequest.FieldsEntry
-	0,  // 16: hermes.host.v1.Inbox.Accept:input_type -> hermes.host.v1.AcceptRequest
-	2,  // 17: hermes.host.v1.Turns.Load:input_type -> hermes.host.v1.LoadRequest
-	5,  // 18: hermes.host.v1.Turns.Append:input_type -> hermes.host.v1.AppendRequest
-	7,  // 19: hermes.host.v1.Turns.Finish:input_type -> hermes.host.v1.FinishRequest
-	9,  // 20: hermes.host.v1.Turns.Follow:input_type -> hermes.host.v1.FollowRequest
-	10, // 21: hermes.host.v1.Turns.Interrupt:input_type -> hermes.host.v1.InterruptRequest
-	12, // 22: hermes.host.v1.Turns.Decide:input_type -> hermes.host.v1.DecideRequest
-	14, // 23: hermes.host.v1.Tools.List:input_type -> hermes.host.v1.ListRequest
-	16, // 24: hermes.host.v1.Tools.Call:input_type -> hermes.host.v1.CallRequest
-	19, // 25: hermes.host.v1.Boards.CreateTask:input_type -> hermes.host.v1.CreateTaskRequest
-	20, // 26: hermes.host.v1.Boards.ListTasks:input_type -> hermes.host.v1.ListTasksRequest
-	22, // 27: hermes.host.v1.Boards.GetTask:input_type -> hermes.host.v1.GetTaskRequest
-	23, // 28: hermes.host.v1.Boards.SetStatus:input_type -> hermes.host.v1.SetStatusRequest
-	25, // 29: hermes.host.v1.Boards.Subscribe:input_type -> hermes.host.v1.SubscribeRequest
-	27, // 30: hermes.host.v1.Boards.Unseen:input_type -> hermes.host.v1.UnseenRequest
-	30, // 31: hermes.host.v1.Boards.Notify:input_type -> hermes.host.v1.NotifyRequest
-	32, // 32: hermes.host.v1.Events.Publish:input_type -> hermes.host.v1.PublishRequest
-	34, // 33: hermes.host.v1.Config.Secret:input_type -> hermes.host.v1.SecretRequest
-	1,  // 34: hermes.host.v1.Inbox.Accept:output_type -> hermes.host.v1.AcceptResponse
-	3,  // 35: hermes.host.v1.Turns.Load:output_type -> hermes.host.v1.LoadResponse
-	6,  // 36: hermes.host.v1.Turns.Append:output_type -> hermes.host.v1.AppendResponse
-	8,  // 37: hermes.host.v1.Turns.Finish:output_type -> hermes.host.v1.FinishResponse
-	41, // 38: hermes.host.v1.Turns.Follow:output_type -> hermes.turn.v1.TurnEvent
-	11, // 39: hermes.host.v1.Turns.Interrupt:output_type -> hermes.host.v1.InterruptResponse
-	13, // 40: hermes.host.v1.Turns.Decide:output_type -> hermes.host.v1.DecideResponse
-	15, // 41: hermes.host.v1.Tools.List:output_type -> hermes.host.v1.ListResponse
-	17, // 42: hermes.host.v1.Tools.Call:output_type -> hermes.host.v1.CallEvent
-	18, // 43: hermes.host.v1.Boards.CreateTask:output_type -> hermes.host.v1.Task
-	21, // 44: hermes.host.v1.Boards.ListTasks:output_type -> hermes.host.v1.ListTasksResponse
-	18, // 45: hermes.host.v1.Boards.GetTask:output_type -> hermes.host.v1.Task
-	18, // 46: hermes.host.v1.Boards.SetStatus:output_type -> hermes.host.v1.Task
-	26, // 47: hermes.host.v1.Boards.Subscribe:output_type -> hermes.host.v1.SubscribeResponse
-	28, // 48: hermes.host.v1.Boards.Unseen:output_type -> hermes.host.v1.UnseenResponse
-	31, // 49: hermes.host.v1.Boards.Notify:output_type -> hermes.host.v1.NotifyResponse
-	33, // 50: hermes.host.v1.Events.Publish:output_type -> hermes.host.v1.PublishResponse
-	35, // 51: hermes.host.v1.Config.Secret:output_type -> hermes.host.v1.SecretResponse
-	34, // [34:52] is the sub-list for method output_type
-	16, // [16:34] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	47, // 0: hermes.host.v1.AcceptRequest.history:type_name -> hermes.turn.v1.Message
+	0,  // 1: hermes.host.v1.AcceptRequest.busy:type_name -> hermes.host.v1.Busy
+	1,  // 2: hermes.host.v1.AcceptResponse.disposition:type_name -> hermes.host.v1.Disposition
+	7,  // 3: hermes.host.v1.ListTurnsResponse.turns:type_name -> hermes.host.v1.OpenTurn
+	4,  // 4: hermes.host.v1.RetryRequest.place:type_name -> hermes.host.v1.Place
+	4,  // 5: hermes.host.v1.SteerRequest.place:type_name -> hermes.host.v1.Place
+	1,  // 6: hermes.host.v1.SteerResponse.disposition:type_name -> hermes.host.v1.Disposition
+	14, // 7: hermes.host.v1.LoadResponse.session:type_name -> hermes.host.v1.Session
+	47, // 8: hermes.host.v1.LoadResponse.messages:type_name -> hermes.turn.v1.Message
+	47, // 9: hermes.host.v1.AppendRequest.steps:type_name -> hermes.turn.v1.Message
+	47, // 10: hermes.host.v1.AppendResponse.added:type_name -> hermes.turn.v1.Message
+	47, // 11: hermes.host.v1.FinishRequest.reply:type_name -> hermes.turn.v1.Message
+	48, // 12: hermes.host.v1.FinishRequest.outcome:type_name -> hermes.turn.v1.Outcome
+	49, // 13: hermes.host.v1.ListResponse.tools:type_name -> hermes.tool.v1.ToolSpec
+	50, // 14: hermes.host.v1.CallEvent.result:type_name -> hermes.tool.v1.Result
+	34, // 15: hermes.host.v1.CreateTaskRequest.subscribe:type_name -> hermes.host.v1.Subscription
+	28, // 16: hermes.host.v1.ListTasksResponse.tasks:type_name -> hermes.host.v1.Task
+	34, // 17: hermes.host.v1.SubscribeRequest.subscription:type_name -> hermes.host.v1.Subscription
+	39, // 18: hermes.host.v1.UnseenResponse.items:type_name -> hermes.host.v1.Unseen
+	34, // 19: hermes.host.v1.Unseen.subscription:type_name -> hermes.host.v1.Subscription
+	28, // 20: hermes.host.v1.Unseen.task:type_name -> hermes.host.v1.Task
+	34, // 21: hermes.host.v1.NotifyRequest.subscription:type_name -> hermes.host.v1.Subscription
+	46, // 22: hermes.host.v1.PublishRequest.fields:type_name -> hermes.host.v1.PublishRequest.FieldsEntry
+	2,  // 23: hermes.host.v1.Inbox.Accept:input_type -> hermes.host.v1.AcceptRequest
+	12, // 24: hermes.host.v1.Turns.Load:input_type -> hermes.host.v1.LoadRequest
+	15, // 25: hermes.host.v1.Turns.Append:input_type -> hermes.host.v1.AppendRequest
+	17, // 26: hermes.host.v1.Turns.Finish:input_type -> hermes.host.v1.FinishRequest
+	19, // 27: hermes.host.v1.Turns.Follow:input_type -> hermes.host.v1.FollowRequest
+	20, // 28: hermes.host.v1.Turns.Interrupt:input_type -> hermes.host.v1.InterruptRequest
+	22, // 29: hermes.host.v1.Turns.Decide:input_type -> hermes.host.v1.DecideRequest
+	5,  // 30: hermes.host.v1.Turns.ListOpen:input_type -> hermes.host.v1.ListTurnsRequest
+	8,  // 31: hermes.host.v1.Turns.Retry:input_type -> hermes.host.v1.RetryRequest
+	10, // 32: hermes.host.v1.Turns.Steer:input_type -> hermes.host.v1.SteerRequest
+	24, // 33: hermes.host.v1.Tools.List:input_type -> hermes.host.v1.ListRequest
+	26, // 34: hermes.host.v1.Tools.Call:input_type -> hermes.host.v1.CallRequest
+	29, // 35: hermes.host.v1.Boards.CreateTask:input_type -> hermes.host.v1.CreateTaskRequest
+	30, // 36: hermes.host.v1.Boards.ListTasks:input_type -> hermes.host.v1.ListTasksRequest
+	32, // 37: hermes.host.v1.Boards.GetTask:input_type -> hermes.host.v1.GetTaskRequest
+	33, // 38: hermes.host.v1.Boards.SetStatus:input_type -> hermes.host.v1.SetStatusRequest
+	35, // 39: hermes.host.v1.Boards.Subscribe:input_type -> hermes.host.v1.SubscribeRequest
+	37, // 40: hermes.host.v1.Boards.Unseen:input_type -> hermes.host.v1.UnseenRequest
+	40, // 41: hermes.host.v1.Boards.Notify:input_type -> hermes.host.v1.NotifyRequest
+	42, // 42: hermes.host.v1.Events.Publish:input_type -> hermes.host.v1.PublishRequest
+	44, // 43: hermes.host.v1.Config.Secret:input_type -> hermes.host.v1.SecretRequest
+	3,  // 44: hermes.host.v1.Inbox.Accept:output_type -> hermes.host.v1.AcceptResponse
+	13, // 45: hermes.host.v1.Turns.Load:output_type -> hermes.host.v1.LoadResponse
+	16, // 46: hermes.host.v1.Turns.Append:output_type -> hermes.host.v1.AppendResponse
+	18, // 47: hermes.host.v1.Turns.Finish:output_type -> hermes.host.v1.FinishResponse
+	51, // 48: hermes.host.v1.Turns.Follow:output_type -> hermes.turn.v1.TurnEvent
+	21, // 49: hermes.host.v1.Turns.Interrupt:output_type -> hermes.host.v1.InterruptResponse
+	23, // 50: hermes.host.v1.Turns.Decide:output_type -> hermes.host.v1.DecideResponse
+	6,  // 51: hermes.host.v1.Turns.ListOpen:output_type -> hermes.host.v1.ListTurnsResponse
+	9,  // 52: hermes.host.v1.Turns.Retry:output_type -> hermes.host.v1.RetryResponse
+	11, // 53: hermes.host.v1.Turns.Steer:output_type -> hermes.host.v1.SteerResponse
+	25, // 54: hermes.host.v1.Tools.List:output_type -> hermes.host.v1.ListResponse
+	27, // 55: hermes.host.v1.Tools.Call:output_type -> hermes.host.v1.CallEvent
+	28, // 56: hermes.host.v1.Boards.CreateTask:output_type -> hermes.host.v1.Task
+	31, // 57: hermes.host.v1.Boards.ListTasks:output_type -> hermes.host.v1.ListTasksResponse
+	28, // 58: hermes.host.v1.Boards.GetTask:output_type -> hermes.host.v1.Task
+	28, // 59: hermes.host.v1.Boards.SetStatus:output_type -> hermes.host.v1.Task
+	36, // 60: hermes.host.v1.Boards.Subscribe:output_type -> hermes.host.v1.SubscribeResponse
+	38, // 61: hermes.host.v1.Boards.Unseen:output_type -> hermes.host.v1.UnseenResponse
+	41, // 62: hermes.host.v1.Boards.Notify:output_type -> hermes.host.v1.NotifyResponse
+	43, // 63: hermes.host.v1.Events.Publish:output_type -> hermes.host.v1.PublishResponse
+	45, // 64: hermes.host.v1.Config.Secret:output_type -> hermes.host.v1.SecretResponse
+	44, // [44:65] is the sub-list for method output_type
+	23, // [23:44] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_hermes_host_v1_host_proto_init() }
@@ -2630,7 +3498,7 @@ func file_hermes_host_v1_host_proto_init() {
 	if File_hermes_host_v1_host_proto != nil {
 		return
 	}
-	file_hermes_host_v1_host_proto_msgTypes[17].OneofWrappers = []any{
+	file_hermes_host_v1_host_proto_msgTypes[25].OneofWrappers = []any{
 		(*CallEvent_Progress)(nil),
 		(*CallEvent_Result)(nil),
 	}
@@ -2639,13 +3507,14 @@ func file_hermes_host_v1_host_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_host_v1_host_proto_rawDesc), len(file_hermes_host_v1_host_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   37,
+			NumEnums:      2,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   6,
 		},
 		GoTypes:           file_hermes_host_v1_host_proto_goTypes,
 		DependencyIndexes: file_hermes_host_v1_host_proto_depIdxs,
+		EnumInfos:         file_hermes_host_v1_host_proto_enumTypes,
 		MessageInfos:      file_hermes_host_v1_host_proto_msgTypes,
 	}.Build()
 	File_hermes_host_v1_host_proto = out.File

@@ -141,6 +141,9 @@ const (
 	Turns_Follow_FullMethodName    = "/hermes.host.v1.Turns/Follow"
 	Turns_Interrupt_FullMethodName = "/hermes.host.v1.Turns/Interrupt"
 	Turns_Decide_FullMethodName    = "/hermes.host.v1.Turns/Decide"
+	Turns_ListOpen_FullMethodName  = "/hermes.host.v1.Turns/ListOpen"
+	Turns_Retry_FullMethodName     = "/hermes.host.v1.Turns/Retry"
+	Turns_Steer_FullMethodName     = "/hermes.host.v1.Turns/Steer"
 )
 
 // TurnsClient is the client API for Turns service.
@@ -163,6 +166,16 @@ type TurnsClient interface {
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Decide answers an approval request.
 	Decide(ctx context.Context, in *DecideRequest, opts ...grpc.CallOption) (*DecideResponse, error)
+	// ListOpen returns the turns of a chat or session that have not ended, in the order in which they run.
+	ListOpen(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error)
+	// Retry answers the last message of a session anew: its exchange leaves the conversation, and a new turn with
+	// the same text is queued. REFUSED while the session has an open turn, NOT_FOUND if there is no message.
+	// message_id makes it happen once.
+	Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error)
+	// Steer hands a text to the running turn of a session, where it is put after the next tool results. If the
+	// turn ends before, it becomes a message of its own; if none runs it is that at once. message_id makes it
+	// happen once. It is Inbox.Accept with BUSY_STEER.
+	Steer(ctx context.Context, in *SteerRequest, opts ...grpc.CallOption) (*SteerResponse, error)
 }
 
 type turnsClient struct {
@@ -251,6 +264,36 @@ func (c *turnsClient) Decide(ctx context.Context, in *DecideRequest, opts ...grp
 	return out, nil
 }
 
+func (c *turnsClient) ListOpen(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTurnsResponse)
+	err := c.cc.Invoke(ctx, Turns_ListOpen_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *turnsClient) Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryResponse)
+	err := c.cc.Invoke(ctx, Turns_Retry_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *turnsClient) Steer(ctx context.Context, in *SteerRequest, opts ...grpc.CallOption) (*SteerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SteerResponse)
+	err := c.cc.Invoke(ctx, Turns_Steer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TurnsServer is the server API for Turns service.
 // All implementations must embed UnimplementedTurnsServer
 // for forward compatibility.
@@ -271,6 +314,16 @@ type TurnsServer interface {
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Decide answers an approval request.
 	Decide(context.Context, *DecideRequest) (*DecideResponse, error)
+	// ListOpen returns the turns of a chat or session that have not ended, in the order in which they run.
+	ListOpen(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error)
+	// Retry answers the last message of a session anew: its exchange leaves the conversation, and a new turn with
+	// the same text is queued. REFUSED while the session has an open turn, NOT_FOUND if there is no message.
+	// message_id makes it happen once.
+	Retry(context.Context, *RetryRequest) (*RetryResponse, error)
+	// Steer hands a text to the running turn of a session, where it is put after the next tool results. If the
+	// turn ends before, it becomes a message of its own; if none runs it is that at once. message_id makes it
+	// happen once. It is Inbox.Accept with BUSY_STEER.
+	Steer(context.Context, *SteerRequest) (*SteerResponse, error)
 	mustEmbedUnimplementedTurnsServer()
 }
 
@@ -298,6 +351,15 @@ func (UnimplementedTurnsServer) Interrupt(context.Context, *InterruptRequest) (*
 }
 func (UnimplementedTurnsServer) Decide(context.Context, *DecideRequest) (*DecideResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Decide not implemented")
+}
+func (UnimplementedTurnsServer) ListOpen(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListOpen not implemented")
+}
+func (UnimplementedTurnsServer) Retry(context.Context, *RetryRequest) (*RetryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Retry not implemented")
+}
+func (UnimplementedTurnsServer) Steer(context.Context, *SteerRequest) (*SteerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Steer not implemented")
 }
 func (UnimplementedTurnsServer) mustEmbedUnimplementedTurnsServer() {}
 func (UnimplementedTurnsServer) testEmbeddedByValue()               {}
@@ -414,6 +476,60 @@ func _Turns_Decide_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Turns_ListOpen_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTurnsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TurnsServer).ListOpen(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Turns_ListOpen_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TurnsServer).ListOpen(ctx, req.(*ListTurnsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Turns_Retry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TurnsServer).Retry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Turns_Retry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TurnsServer).Retry(ctx, req.(*RetryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Turns_Steer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SteerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TurnsServer).Steer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Turns_Steer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TurnsServer).Steer(ctx, req.(*SteerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Turns_ServiceDesc is the grpc.ServiceDesc for Turns service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -436,6 +552,18 @@ var Turns_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Decide",
 			Handler:    _Turns_Decide_Handler,
+		},
+		{
+			MethodName: "ListOpen",
+			Handler:    _Turns_ListOpen_Handler,
+		},
+		{
+			MethodName: "Retry",
+			Handler:    _Turns_Retry_Handler,
+		},
+		{
+			MethodName: "Steer",
+			Handler:    _Turns_Steer_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
