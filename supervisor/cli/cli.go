@@ -116,8 +116,42 @@ Start with:
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
 	})
+	c.SetHelpCommand(helpCommand())
 	c.AddCommand(p.run(), p.chat(), p.ctl(), p.kanban(), p.config(), p.init(), p.systemd(), p.version())
 	return c
+}
+
+// helpCommand is cobra's, but for an unknown name, which is an error there in words only.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		Example: "  hermes-supervisor help ctl logs",
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			at, _, err := c.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, child := range at.Commands() {
+				if child.IsAvailableCommand() {
+					names = append(names, child.Name()+"\t"+child.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			at, rest, err := c.Root().Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			if len(rest) > 0 {
+				return usageError{unknownCommand(at, rest[0])}
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
 }
 
 // suggestWithin is how many letters a mistyped command may be off to be suggested.

@@ -31,6 +31,7 @@ func (p *program) ctlLogs() *cobra.Command {
 				r.Worker = args[0]
 			}
 			return p.control(c.Context(), func(client controlv1.ControlClient) error {
+				r.NoTail = r.Tail == 0
 				stream, err := client.Logs(c.Context(), r)
 				if err != nil {
 					return err
@@ -40,7 +41,7 @@ func (p *program) ctlLogs() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new lines")
-	c.Flags().Uint32VarP(&r.Tail, "lines", "n", 100, "lines from before")
+	c.Flags().Uint32VarP(&r.Tail, "lines", "n", 100, "lines from before, 0 for none")
 	return p.withOutput(c)
 }
 
@@ -59,6 +60,7 @@ func (p *program) ctlEvents() *cobra.Command {
 				r.Since = float64(time.Now().Add(-since).UnixMicro()) / 1e6
 			}
 			return p.control(c.Context(), func(client controlv1.ControlClient) error {
+				r.NoneBefore = r.Limit == 0
 				stream, err := client.Events(c.Context(), r)
 				if err != nil {
 					return err
@@ -68,8 +70,9 @@ func (p *program) ctlEvents() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events")
-	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 100, "newest events from before")
+	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 100, "newest events from before, 0 for none")
 	c.Flags().StringVar(&r.Worker, "worker", "", "only those of this `worker`")
+	_ = c.RegisterFlagCompletionFunc("worker", p.completeWorkers)
 	c.Flags().DurationVar(&since, "since", 0, "only those of this last `time`, for example 1h")
 	return p.withOutput(c)
 }

@@ -89,6 +89,11 @@ func (p *parts) Fds(name string) (*controlv1.FdsResponse, error) {
 // serve returns a connection to a control server over a real socket, and the server.
 func serve(t *testing.T, p *parts) (*grpc.ClientConn, *Server) {
 	t.Helper()
+	return serveWith(t, p, nil)
+}
+
+func serveWith(t *testing.T, p *parts, journal Journal) (*grpc.ClientConn, *Server) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "hs-ctl-")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +106,7 @@ func serve(t *testing.T, p *parts) (*grpc.ClientConn, *Server) {
 	}
 	p.stopped = make(chan struct{})
 	server := Serve(l, Services{
-		Workers: p, Hub: p,
+		Workers: p, Hub: p, Journal: journal,
 		Status: func(context.Context) (*controlv1.StatusResponse, error) {
 			return &controlv1.StatusResponse{Supervisor: &controlv1.Supervisor{State: "ready"}}, nil
 		},
@@ -209,6 +214,53 @@ func TestNobodysLogIsNotFollowed(t *testing.T) {
 	}
 	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `"agnet-1"`) || !strings.Contains(err.Error(), "[agent-1 supervisor]") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// rows is a journal of a few events.
+type rows []store.Event
+
+func (r rows) Read(_ context.Context, f store.EventFilter, _ bool, send func(store.Event) error) error {
+	var found []store.Event
+	for _, e := range r {
+		if e.ID > f.AfterID && (f.Worker == "" || e.Worker == f.Worker) {
+			found = append(found, e)
+		}
+	}
+	for _, e := range found[max(0, len(found)-f.Limit):] {
+		if err := send(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestEventsOfNobodyAreRefusedAndThoseOfAFormerWorkerShown(t *testing.T) {
+	conn, _ := serveWith(t, &parts{}, rows{{ID: 1, Worker: "gateway-old", Kind: "worker_exited"}, {ID: 2, Kind: "supervisor_ready"}})
+	client := controlv1.NewControlClient(conn)
+	for _, tt := range []struct {
+		ask  *controlv1.EventsRequest
+		want int
+		err  error
+	}{
+		{&controlv1.EventsRequest{Worker: "nobody", Limit: 10}, 0, ipc.ErrNotFound},
+		{&controlv1.EventsRequest{Worker: "gateway-old", Limit: 10}, 1, nil},
+		{&controlv1.EventsRequest{Worker: "agent-1", Limit: 10}, 0, nil},
+		{&controlv1.EventsRequest{Limit: 10}, 2, nil},
+		{&controlv1.EventsRequest{NoneBefore: true}, 0, nil},
+		{&controlv1.EventsRequest{NoneBefore: true, Follow: true, Limit: 10}, 0, nil},
+	} {
+		stream, err := client.Events(t.Context(), tt.ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; err == nil; n++ {
+			_, err = stream.Recv()
+		}
+		if n-1 != tt.want || tt.err == nil && !errors.Is(err, io.EOF) || tt.err != nil && !errors.Is(err, tt.err) {
+			t.Errorf("%v: %d events, %v", tt.ask, n-1, err)
+		}
 	}
 }
 

@@ -81,7 +81,10 @@ func (c *controlService) Logs(r *controlv1.LogsRequest, out grpc.ServerStreaming
 		return err
 	}
 	tail := defaultTail
-	if r.Tail > 0 {
+	switch {
+	case r.NoTail:
+		tail = 0
+	case r.Tail > 0:
 		tail = int(min(r.Tail, math.MaxInt32))
 	}
 	return ended(c.services.Logs.Read(ctx, r.Worker, tail, r.Follow, out.Send), c.life)
@@ -105,9 +108,53 @@ func (c *controlService) source(name string) error {
 func (c *controlService) Events(r *controlv1.EventsRequest, out grpc.ServerStreamingServer[controlv1.Event]) error {
 	ctx, cancel := bound(out.Context(), c.life)
 	defer cancel()
+	if err := c.known(ctx, r.Worker); err != nil {
+		return err
+	}
 	filter := store.EventFilter{AfterID: r.AfterId, Worker: r.Worker, Limit: int(min(r.Limit, math.MaxInt32)), Since: unixTime(r.Since)}
+	if r.NoneBefore {
+		if !r.Follow {
+			return nil
+		}
+		if err := c.toTheEnd(ctx, &filter); err != nil {
+			return err
+		}
+	}
 	err := c.services.Journal.Read(ctx, filter, r.Follow, func(e store.Event) error { return out.Send(eventMessage(e)) })
 	return ended(err, c.life)
+}
+
+// known refuses the name of nobody. A worker that the configuration has no more is somebody as long as there are events of
+// it.
+func (c *controlService) known(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	var names []string
+	for _, w := range c.services.Workers.Status() {
+		if w.Name == name {
+			return nil
+		}
+		names = append(names, w.Name)
+	}
+	seen := false
+	err := c.services.Journal.Read(ctx, store.EventFilter{Worker: name, Limit: 1}, false, func(store.Event) error {
+		seen = true
+		return nil
+	})
+	if err != nil || seen {
+		return err
+	}
+	return ErrNoWorker(name, names)
+}
+
+// toTheEnd moves a filter behind the newest event of all.
+func (c *controlService) toTheEnd(ctx context.Context, f *store.EventFilter) error {
+	newest := store.EventFilter{Limit: 1}
+	return c.services.Journal.Read(ctx, newest, false, func(e store.Event) error {
+		f.AfterID = max(f.AfterID, e.ID)
+		return nil
+	})
 }
 
 func eventMessage(e store.Event) *controlv1.Event {

@@ -301,6 +301,30 @@ func TestCtrlCInterruptsTheTurnAndTwiceLeaves(t *testing.T) {
 	}
 }
 
+func TestASecondCtrlCLeavesAlsoWhenTheFirstHasEndedTheAnswer(t *testing.T) {
+	s := newServer(t, nil)
+	s.script = func(turn string, out func(*turnv1.TurnEvent) error) error {
+		if err := out(textEvent(1, "thinking")); err != nil {
+			return err
+		}
+		if err := s.until(t.Context(), func() bool { return len(s.interrupted) == 1 }); err != nil {
+			return err
+		}
+		return out(finalEvent(turnv1.Outcome_OUTCOME_INTERRUPTED, "thinking", ""))
+	}
+	p := s.person()
+	p.sees(promptText)
+	p.types("hello\r")
+	p.sees("thinking")
+	p.types("\x03")
+	p.sees("(interrupted)")
+	p.sees(promptText)
+	p.types("\x03")
+	if code := p.ends(); code != 0 || len(s.requests()) != 1 {
+		t.Errorf("exit %d, sent %v", code, s.requests())
+	}
+}
+
 func TestCtrlCAtThePromptTakesTwo(t *testing.T) {
 	s := newServer(t, play(completed("hi")))
 	p := s.person()

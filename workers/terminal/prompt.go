@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/term"
 )
@@ -138,17 +137,15 @@ func (c *conversation) interactive(ctx context.Context, p *prompt) error {
 			c.client.Notices(ctx, chat, func(text string) { p.notice(c.screen, text) })
 		})
 	}
-	var lastBreak time.Time
 	for {
 		text, err := c.edit(ctx, p)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.Is(err, errBroken):
-			if c.now().Sub(lastBreak) < leaveWithin {
+			if c.pressed.again(c.now()) {
 				return errLeft
 			}
-			lastBreak = c.now()
 			c.screen.tell("(Ctrl-C again leaves; so does /quit)")
 			continue
 		case err != nil:

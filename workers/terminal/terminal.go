@@ -34,10 +34,35 @@ type conversation struct {
 	signals <-chan os.Signal
 	now     func() time.Time
 
+	pressed breaks
+
 	chatID    string
 	user      string
 	sessionID string
 	fresh     bool // the next message begins a session
+}
+
+// breaks remembers Ctrl-C over the end of an answer: a person who presses it twice wants to leave, also when the first one
+// has ended the answer before the second one comes.
+type breaks struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// again notes a Ctrl-C and says whether it is the second one within leaveWithin.
+func (b *breaks) again(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	second := !b.last.IsZero() && now.Sub(b.last) < leaveWithin
+	b.last = now
+	return second
+}
+
+// forget begins anew: what is pressed next is about something else.
+func (b *breaks) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = time.Time{}
 }
 
 // ask sends one message and shows its turn. Ctrl-C interrupts it; a second one within leaveWithin returns errLeft.
@@ -45,6 +70,7 @@ func (c *conversation) ask(ctx context.Context, text string) (*turnv1.Final, err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.screen.begin()
+	c.pressed.forget()
 	t := &turn{conversation: c, ctx: ctx, approver: newApprover(c.client, c.screen, c.keys, c.warn)}
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -108,16 +134,14 @@ func (t *turn) Show(ev *turnv1.TurnEvent) {
 // watchSignals interrupts the turn at the first Ctrl-C and returns true at a second one, or at once when the process is
 // to end.
 func (t *turn) watchSignals(ctx context.Context) bool {
-	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case s := <-t.signals:
-			if s != os.Interrupt || !last.IsZero() && t.now().Sub(last) < leaveWithin {
+			if s != os.Interrupt || t.pressed.again(t.now()) {
 				return true
 			}
-			last = t.now()
 			t.interrupt(ctx)
 		}
 	}

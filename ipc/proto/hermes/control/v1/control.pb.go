@@ -1173,6 +1173,7 @@ type LogsRequest struct {
 	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // empty: all, and the supervisor itself
 	Tail          uint32                 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`    // lines from before, 0: 100
 	Follow        bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	NoTail        bool                   `protobuf:"varint,4,opt,name=no_tail,json=noTail,proto3" json:"no_tail,omitempty"` // none from before; tail means nothing then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1224,6 +1225,13 @@ func (x *LogsRequest) GetTail() uint32 {
 func (x *LogsRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
+	}
+	return false
+}
+
+func (x *LogsRequest) GetNoTail() bool {
+	if x != nil {
+		return x.NoTail
 	}
 	return false
 }
@@ -1327,6 +1335,7 @@ type EventsRequest struct {
 	Worker        string                 `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
 	Limit         uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"` // newest rows before following; 0: 100
 	Follow        bool                   `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	NoneBefore    bool                   `protobuf:"varint,6,opt,name=none_before,json=noneBefore,proto3" json:"none_before,omitempty"` // only those that come while following; limit means nothing then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1392,6 +1401,13 @@ func (x *EventsRequest) GetLimit() uint32 {
 func (x *EventsRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
+	}
+	return false
+}
+
+func (x *EventsRequest) GetNoneBefore() bool {
+	if x != nil {
+		return x.NoneBefore
 	}
 	return false
 }
@@ -2336,11 +2352,12 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x13StartWorkerResponse\x127\n" +
 	"\x06worker\x18\x01 \x01(\v2\x1f.hermes.control.v1.WorkerStatusR\x06worker\"\x11\n" +
 	"\x0fShutdownRequest\"\x12\n" +
-	"\x10ShutdownResponse\"Q\n" +
+	"\x10ShutdownResponse\"j\n" +
 	"\vLogsRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x12\n" +
 	"\x04tail\x18\x02 \x01(\rR\x04tail\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"\x86\x02\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x17\n" +
+	"\ano_tail\x18\x04 \x01(\bR\x06noTail\"\x86\x02\n" +
 	"\aLogLine\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x01R\x02at\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x10\n" +
@@ -2351,13 +2368,15 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x06stream\x18\a \x01(\tR\x06stream\x1a9\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
 	"\rEventsRequest\x12\x19\n" +
 	"\bafter_id\x18\x01 \x01(\x03R\aafterId\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x01R\x05since\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\tR\x06worker\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\rR\x05limit\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"\x91\x02\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\x12\x1f\n" +
+	"\vnone_before\x18\x06 \x01(\bR\n" +
+	"noneBefore\"\x91\x02\n" +
 	"\x05Event\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x01R\x02at\x12\x12\n" +
