@@ -40,19 +40,23 @@ func newHome(bin, providerURL string) (*home, error) {
 	}
 	api := l.Addr().String()
 	_ = l.Close()
-	config := fmt.Sprintf(`model: {provider: openai, default: bench, base_url: %q}
+	if err := os.MkdirAll(filepath.Join(dir, "home"), 0o700); err != nil {
+		return nil, err
+	}
+	return h, h.configure(fmt.Sprintf(`model: {provider: openai, default: bench, base_url: %q}
 adapters:
   api: {enabled: true, listen: %q}
 supervisor:
   restart: {burst: 100000, max_delay: 100ms}
-`, providerURL, api)
-	if err := os.MkdirAll(filepath.Join(dir, "home"), 0o700); err != nil {
-		return nil, err
+`, providerURL, api), "OPENAI_API_KEY=bench\n")
+}
+
+// configure writes the configuration and the secrets of the home.
+func (h *home) configure(config, env string) error {
+	if err := os.WriteFile(filepath.Join(h.dir, "home", ".env"), []byte(env), 0o600); err != nil {
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "home", ".env"), []byte("OPENAI_API_KEY=bench\n"), 0o600); err != nil {
-		return nil, err
-	}
-	return h, os.WriteFile(filepath.Join(dir, "home", "config.yaml"), []byte(config), 0o600)
+	return os.WriteFile(filepath.Join(h.dir, "home", "config.yaml"), []byte(config), 0o600)
 }
 
 // start starts the supervisor and returns how long it took until it told systemd's socket READY=1.

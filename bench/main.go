@@ -1,5 +1,5 @@
 // Command bench measures the running system: how fast it starts, what it adds to a turn, how fast a killed worker is
-// replaced, and what it costs when nothing happens. It prints a table, and with -json FILE writes the same as one
+// replaced, what it costs when nothing happens, and how a rush of chat messages is answered. It prints a table, and with -json FILE writes the same as one
 // document.
 //
 //	go run ./bench -bin bin [-idle 60s] [-turns 200] [-json FILE]
@@ -51,6 +51,8 @@ type options struct {
 	turns  int
 	kills  int
 	starts int
+	posts  int
+	slow   int
 }
 
 func main() {
@@ -60,6 +62,8 @@ func main() {
 	flag.IntVar(&o.turns, "turns", 200, "turns of each kind")
 	flag.IntVar(&o.kills, "kills", 20, "kills of each worker")
 	flag.IntVar(&o.starts, "starts", 5, "starts of the supervisor")
+	flag.IntVar(&o.posts, "posts", 5000, "messages through Telegram, from 300 chats at once")
+	flag.IntVar(&o.slow, "limited-posts", 1000, "messages through Telegram under its own limits, of 30 requests a second")
 	document := flag.String("json", "", "write the figures to this `file` as well")
 	flag.Parse()
 	r, err := measure(o)
@@ -94,6 +98,8 @@ func measure(o options) (*report, error) {
 		{"idle", measureIdle},
 		{"turns", measureTurns},
 		{"kills", measureKills},
+		{"telegram", measureTelegram},
+		{"telegram within limits", measureLimitedTelegram},
 	} {
 		fmt.Fprintf(os.Stderr, "measuring %s …\n", step.name)
 		h, err := newHome(bin, model.url())

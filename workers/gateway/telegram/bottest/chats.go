@@ -17,9 +17,10 @@ type Message struct {
 	Entities []Entity
 	ReplyTo  int
 	Buttons  [][]Button
-	File     Upload   // of a document and its like
-	Kind     string   // text, document, photo, …
-	Versions []string // texts that it had, oldest first, the present one last
+	File     Upload      // of a document and its like
+	Kind     string      // text, document, photo, …
+	Versions []string    // texts that it had, oldest first, the present one last
+	Since    []time.Time // when each of them was written
 	Deleted  bool
 	Time     time.Time
 
@@ -165,7 +166,7 @@ func (s *Server) add(c *chat, m *Message) *Message {
 		m.ID = s.nextMsg
 		s.nextMsg++
 	}
-	m.Versions = []string{m.Text}
+	m.Versions, m.Since = []string{m.Text}, []time.Time{m.Time}
 	c.messages[m.ID] = m
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -207,6 +208,7 @@ func (s *Server) editMessageText(c Call) reply {
 	}
 	if next.Text != m.Text {
 		next.Versions = append(slices.Clone(m.Versions), next.Text)
+		next.Since = append(slices.Clone(m.Since), time.Now())
 	}
 	*m = next
 	return ok(s.json(ch, m))
