@@ -1,8 +1,8 @@
 // Command bench measures the running system: how fast it starts, what it adds to a turn, how fast a killed worker is
-// replaced, what it costs when nothing happens, and how a rush of chat messages is answered. It prints a table, and with -json FILE writes the same as one
-// document.
+// replaced, what it costs when nothing happens, and how a rush of chat messages is answered. It prints a table, and with
+// -json FILE writes the same as one document.
 //
-//	go run ./bench -bin bin [-idle 60s] [-turns 200] [-json FILE]
+//	go run ./bench -bin bin [-idle 60s] [-turns 200] [-posts 5000] [-json FILE]
 //
 // Figures that compare with a peer or a limit are ratios of one run; absolute times are of this machine, now.
 package main
