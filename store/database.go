@@ -88,12 +88,19 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 			c.close()
 		}
 	}()
+	indexDamaged := false
 	if size := sizeOf(d.path); unclean && size <= checkLimit {
-		if err := quickCheck(c); err != nil {
+		if indexDamaged, err = quickCheck(c); err != nil {
 			return err
 		}
 	}
-	if err := d.upgrade(ctx, c, k); err != nil {
+	if indexDamaged {
+		if err := abandonIndex(c); err != nil {
+			return err
+		}
+	}
+	x, err := d.upgrade(ctx, c, k)
+	if err != nil {
 		return err
 	}
 	if err := c.script("SELECT count(*) FROM sqlite_schema; PRAGMA busy_timeout = 0"); err != nil {
@@ -108,27 +115,43 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 		return err
 	}
 	d.w = &writer{database: d, conn: c, indexed: k.indexed, queue: make(chan *request, queueLength), quit: make(chan struct{}), ended: make(chan struct{})}
+	if k.indexed {
+		d.w.filler.init(x)
+	}
 	go d.w.loop()
 	return nil
 }
 
 // upgrade makes the file one that this version can work with, after it was copied if another program made it.
-func (d *database) upgrade(ctx context.Context, c *conn, k kind) error {
+func (d *database) upgrade(ctx context.Context, c *conn, k kind) (x index, err error) {
 	number, err := migrationNumber(c)
 	if err != nil {
-		return err
+		return x, err
+	}
+	if k.indexed {
+		if err := checkSchema(c); err != nil {
+			return x, err
+		}
 	}
 	if number == 0 && k.foreign {
 		if err := snapshotForeign(c, d.path, d.log); err != nil {
-			return fmt.Errorf("snapshot before the first migration: %w", err)
+			return x, fmt.Errorf("snapshot before the first migration: %w", err)
 		}
 	}
 	if k.indexed {
 		if err := checkIndex(ctx, c, d.log); err != nil {
-			return err
+			return x, err
 		}
 	}
-	return migrate(ctx, c, d.path, k.migrations, d.log)
+	if err := migrate(ctx, c, d.path, k.migrations, d.log); err != nil || !k.indexed {
+		return x, err
+	}
+	x, err = prepareIndex(ctx, c, d.log)
+	if isDamage(err) { // of the data: the first write finds it and says so
+		d.log.Error("the full-text index cannot be taken up", "path", d.path, "error", err)
+		return index{}, nil
+	}
+	return x, err
 }
 
 // dialWriter opens the connection that writes. journal_size_limit and the sync level are those of Hermes; checkpoints
@@ -174,6 +197,7 @@ func (d *database) Close() error {
 		return nil
 	}
 	<-d.w.ended
+	d.w.closeIndex()
 	d.readers.close()
 	d.w.idle() // a last look at the identity of the files
 	err := d.health.failure()
@@ -273,14 +297,22 @@ func prepareFile(path string) error {
 	return nil
 }
 
-// quickCheck looks for damage. It reads the whole file.
-func quickCheck(c *conn) error {
-	var found string
-	err := c.c.QueryRowContext(background, "PRAGMA quick_check(1)").Scan(&found)
-	if err == nil && found != "ok" {
-		err = fmt.Errorf("%w: the database is damaged: %s", ErrFailed, found)
+// quickCheck looks for damage. It reads the whole file. A damaged full-text index is no damage of the data.
+func quickCheck(c *conn) (index bool, err error) {
+	found, err := all(&tx{conn: c, ctx: background}, scanString, "PRAGMA quick_check(20)")
+	if err != nil {
+		return false, err
 	}
-	return err
+	for _, text := range found {
+		switch {
+		case text == "ok":
+		case strings.Contains(strings.ToLower(text), "fts5"):
+			index = true
+		default:
+			return false, fmt.Errorf("%w: the database is damaged: %s", ErrFailed, text)
+		}
+	}
+	return index, nil
 }
 
 func sizeOf(path string) int64 {

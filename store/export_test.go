@@ -60,3 +60,6 @@ var (
 	DecodeContent  = decodeContent
 	DecodeCalls    = decodeCalls
 )
+
+// Match is a query as the index gets it.
+func Match(text string) string { return parseQuery(text).match() }

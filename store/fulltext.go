@@ -47,6 +47,7 @@ func tryMessage(c *conn) error {
 	if err := c.exec("SAVEPOINT probe"); err != nil {
 		return err
 	}
+	_ = c.script("DELETE FROM state_meta WHERE key IN ('" + markHigh + "', '" + markProgress + "')") // the triggers are to fire; older files have no such table
 	err := c.script(`INSERT INTO sessions(id, source, started_at) VALUES('hs_probe', 'probe', 0);
 		INSERT INTO messages(session_id, role, content, timestamp) VALUES('hs_probe', 'user', 'probe', 0);
 		SAVEPOINT written; RELEASE written`)
@@ -132,8 +133,12 @@ func (w *writer) blameIndex() (guilty bool) {
 	if err != nil || len(broken) == 0 {
 		return false
 	}
-	detail := fmt.Sprintf("the full-text index %s of %s was damaged and is detached until Hermes builds it again", strings.Join(broken, ", "), w.path)
+	detail := fmt.Sprintf("the full-text index %s of %s was damaged and is built again", strings.Join(broken, ", "), w.path)
 	w.health.set(condIndex, stateDegraded, detail)
 	w.log.Error(detail)
+	if slices.ContainsFunc(broken, isOwnTable) {
+		w.filler.index.stale, w.filler.index.gated = true, false
+		w.filler.wake(fillEvery)
+	}
 	return true
 }

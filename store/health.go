@@ -17,15 +17,16 @@ var badness = map[string]int{stateOK: 0, stateDegraded: 1, stateReadOnly: 2, sta
 
 // Conditions that make a store less than ok. Several can hold at once.
 const (
-	condIdentity = "identity" // the file or its WAL was replaced
-	condDamage   = "damage"   // the database is malformed
-	condReadOnly = "readonly" // the file system does not take writes
-	condFull     = "full"     // the disk is full
-	condSpace    = "space"    // the disk is nearly full
-	condLock     = "lock"     // another process holds the write lock
-	condWAL      = "wal"      // the WAL cannot be emptied
-	condIO       = "io"       // the disk reports errors
-	condIndex    = "index"    // the full-text index is damaged and detached
+	condIdentity = "identity"     // the file or its WAL was replaced
+	condDamage   = "damage"       // the database is malformed
+	condReadOnly = "readonly"     // the file system does not take writes
+	condFull     = "full"         // the disk is full
+	condSpace    = "space"        // the disk is nearly full
+	condLock     = "lock"         // another process holds the write lock
+	condWAL      = "wal"          // the WAL cannot be emptied
+	condIO       = "io"           // the disk reports errors
+	condIndex    = "index"        // the full-text index is damaged and detached
+	condBuild    = "fts_building" // the full-text index is being built
 )
 
 // health holds the conditions of a store. The worst one is its state.
@@ -60,7 +61,7 @@ func (h *health) clear(name string) bool {
 func (h *health) get(store string) Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	worst := Health{Name: store, State: stateOK}
+	worst := Health{Name: store, State: stateOK, Detail: h.conds[condBuild].detail}
 	for _, c := range h.conds {
 		if badness[c.state] > badness[worst.State] || c.state == worst.State && c.detail < worst.Detail {
 			worst.State, worst.Detail = c.state, c.detail

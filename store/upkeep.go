@@ -82,6 +82,7 @@ func (w *writer) idle() {
 	}
 	w.readers.interrupt(gatePatience)
 	w.lookAtSpace()
+	w.mergeIndex()
 	if w.dirty && time.Since(w.lastWrite) > truncateIdle {
 		w.truncate()
 	}

@@ -58,6 +58,7 @@ type writer struct {
 	ioErrors  int
 	commits   int
 	lastWrite time.Time
+	filler    filler
 }
 
 // do runs fn in a transaction and returns after COMMIT. fn may run twice, the first time in a transaction that is thrown
@@ -124,6 +125,8 @@ func (w *writer) loop() {
 			w.work()
 		case <-w.readers.drained:
 			w.restartWAL()
+		case <-w.filler.fires():
+			w.fill()
 		case <-tick.C:
 			w.idle()
 			tick.Reset(untilBeat())
@@ -330,6 +333,7 @@ func (w *writer) commit() error {
 	}
 	if w.conn.wrote {
 		w.conn.wrote, w.dirty, w.lastWrite = false, true, time.Now()
+		w.filler.wake(fillEvery)
 	}
 	if err := w.guard.check(); err != nil {
 		w.lose(err)
