@@ -72,7 +72,7 @@ func (x CheckResponse_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckResponse_Verdict.Descriptor instead.
 func (CheckResponse_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{4, 0}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type ToolError_Kind int32
@@ -136,7 +136,7 @@ func (x ToolError_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolError_Kind.Descriptor instead.
 func (ToolError_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{9, 0}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type DescribeRequest struct {
@@ -181,6 +181,7 @@ type DescribeResponse struct {
 	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	SdkVersion    string                 `protobuf:"bytes,3,opt,name=sdk_version,json=sdkVersion,proto3" json:"sdk_version,omitempty"`
 	Tools         []*ToolSpec            `protobuf:"bytes,4,rep,name=tools,proto3" json:"tools,omitempty"`
+	Wants         *Wants                 `protobuf:"bytes,5,opt,name=wants,proto3" json:"wants,omitempty"` // what a plugin asks for beyond its own folders; it has what was granted when it was added
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,6 +244,98 @@ func (x *DescribeResponse) GetTools() []*ToolSpec {
 	return nil
 }
 
+func (x *DescribeResponse) GetWants() *Wants {
+	if x != nil {
+		return x.Wants
+	}
+	return nil
+}
+
+// Wants are the permissions that a plugin asks for. What it does not ask for it never gets.
+type Wants struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secrets       []string               `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`                                       // names for Config.Secret
+	ReadPaths     []string               `protobuf:"bytes,2,rep,name=read_paths,json=readPaths,proto3" json:"read_paths,omitempty"`                  // absolute; a folder stands for all below it
+	WritePaths    []string               `protobuf:"bytes,3,rep,name=write_paths,json=writePaths,proto3" json:"write_paths,omitempty"`               // absolute, read and written
+	ConnectPorts  []uint32               `protobuf:"varint,4,rep,packed,name=connect_ports,json=connectPorts,proto3" json:"connect_ports,omitempty"` // TCP, to any host
+	ConnectAny    bool                   `protobuf:"varint,5,opt,name=connect_any,json=connectAny,proto3" json:"connect_any,omitempty"`              // TCP, to any port
+	ListenPorts   []uint32               `protobuf:"varint,6,rep,packed,name=listen_ports,json=listenPorts,proto3" json:"listen_ports,omitempty"`    // TCP
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wants) Reset() {
+	*x = Wants{}
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wants) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wants) ProtoMessage() {}
+
+func (x *Wants) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wants.ProtoReflect.Descriptor instead.
+func (*Wants) Descriptor() ([]byte, []int) {
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Wants) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *Wants) GetReadPaths() []string {
+	if x != nil {
+		return x.ReadPaths
+	}
+	return nil
+}
+
+func (x *Wants) GetWritePaths() []string {
+	if x != nil {
+		return x.WritePaths
+	}
+	return nil
+}
+
+func (x *Wants) GetConnectPorts() []uint32 {
+	if x != nil {
+		return x.ConnectPorts
+	}
+	return nil
+}
+
+func (x *Wants) GetConnectAny() bool {
+	if x != nil {
+		return x.ConnectAny
+	}
+	return false
+}
+
+func (x *Wants) GetListenPorts() []uint32 {
+	if x != nil {
+		return x.ListenPorts
+	}
+	return nil
+}
+
 type ToolSpec struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -258,7 +351,7 @@ type ToolSpec struct {
 
 func (x *ToolSpec) Reset() {
 	*x = ToolSpec{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[2]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +363,7 @@ func (x *ToolSpec) String() string {
 func (*ToolSpec) ProtoMessage() {}
 
 func (x *ToolSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[2]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +376,7 @@ func (x *ToolSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolSpec.ProtoReflect.Descriptor instead.
 func (*ToolSpec) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{2}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ToolSpec) GetName() string {
@@ -345,7 +438,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[3]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +450,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[3]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +463,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{3}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CheckRequest) GetTool() string {
@@ -398,7 +491,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[4]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +503,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[4]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +516,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{4}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CheckResponse) GetVerdict() CheckResponse_Verdict {
@@ -460,7 +553,7 @@ type InvokeRequest struct {
 
 func (x *InvokeRequest) Reset() {
 	*x = InvokeRequest{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[5]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +565,7 @@ func (x *InvokeRequest) String() string {
 func (*InvokeRequest) ProtoMessage() {}
 
 func (x *InvokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[5]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +578,7 @@ func (x *InvokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeRequest.ProtoReflect.Descriptor instead.
 func (*InvokeRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{5}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InvokeRequest) GetTool() string {
@@ -538,7 +631,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[6]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +643,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[6]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +656,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{6}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Origin) GetTurnId() string {
@@ -622,7 +715,7 @@ type InvokeEvent struct {
 
 func (x *InvokeEvent) Reset() {
 	*x = InvokeEvent{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[7]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +727,7 @@ func (x *InvokeEvent) String() string {
 func (*InvokeEvent) ProtoMessage() {}
 
 func (x *InvokeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[7]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +740,7 @@ func (x *InvokeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeEvent.ProtoReflect.Descriptor instead.
 func (*InvokeEvent) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{7}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InvokeEvent) GetEvent() isInvokeEvent_Event {
@@ -717,7 +810,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +822,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +835,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Result) GetContent() string {
@@ -776,7 +869,7 @@ type ToolError struct {
 
 func (x *ToolError) Reset() {
 	*x = ToolError{}
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +881,7 @@ func (x *ToolError) String() string {
 func (*ToolError) ProtoMessage() {}
 
 func (x *ToolError) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_hermes_tool_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +894,7 @@ func (x *ToolError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolError.ProtoReflect.Descriptor instead.
 func (*ToolError) Descriptor() ([]byte, []int) {
-	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_hermes_tool_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ToolError) GetKind() ToolError_Kind {
@@ -823,13 +916,24 @@ var File_hermes_tool_v1_tool_proto protoreflect.FileDescriptor
 const file_hermes_tool_v1_tool_proto_rawDesc = "" +
 	"\n" +
 	"\x19hermes/tool/v1/tool.proto\x12\x0ehermes.tool.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\x95\x01\n" +
+	"\x0fDescribeRequest\"\xc2\x01\n" +
 	"\x10DescribeResponse\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vsdk_version\x18\x03 \x01(\tR\n" +
 	"sdkVersion\x12.\n" +
-	"\x05tools\x18\x04 \x03(\v2\x18.hermes.tool.v1.ToolSpecR\x05tools\"\xf7\x01\n" +
+	"\x05tools\x18\x04 \x03(\v2\x18.hermes.tool.v1.ToolSpecR\x05tools\x12+\n" +
+	"\x05wants\x18\x05 \x01(\v2\x15.hermes.tool.v1.WantsR\x05wants\"\xca\x01\n" +
+	"\x05Wants\x12\x18\n" +
+	"\asecrets\x18\x01 \x03(\tR\asecrets\x12\x1d\n" +
+	"\n" +
+	"read_paths\x18\x02 \x03(\tR\treadPaths\x12\x1f\n" +
+	"\vwrite_paths\x18\x03 \x03(\tR\n" +
+	"writePaths\x12#\n" +
+	"\rconnect_ports\x18\x04 \x03(\rR\fconnectPorts\x12\x1f\n" +
+	"\vconnect_any\x18\x05 \x01(\bR\n" +
+	"connectAny\x12!\n" +
+	"\flisten_ports\x18\x06 \x03(\rR\vlistenPorts\"\xf7\x01\n" +
 	"\bToolSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12*\n" +
@@ -905,39 +1009,41 @@ func file_hermes_tool_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_hermes_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hermes_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_hermes_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_hermes_tool_v1_tool_proto_goTypes = []any{
 	(CheckResponse_Verdict)(0), // 0: hermes.tool.v1.CheckResponse.Verdict
 	(ToolError_Kind)(0),        // 1: hermes.tool.v1.ToolError.Kind
 	(*DescribeRequest)(nil),    // 2: hermes.tool.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 3: hermes.tool.v1.DescribeResponse
-	(*ToolSpec)(nil),           // 4: hermes.tool.v1.ToolSpec
-	(*CheckRequest)(nil),       // 5: hermes.tool.v1.CheckRequest
-	(*CheckResponse)(nil),      // 6: hermes.tool.v1.CheckResponse
-	(*InvokeRequest)(nil),      // 7: hermes.tool.v1.InvokeRequest
-	(*Origin)(nil),             // 8: hermes.tool.v1.Origin
-	(*InvokeEvent)(nil),        // 9: hermes.tool.v1.InvokeEvent
-	(*Result)(nil),             // 10: hermes.tool.v1.Result
-	(*ToolError)(nil),          // 11: hermes.tool.v1.ToolError
+	(*Wants)(nil),              // 4: hermes.tool.v1.Wants
+	(*ToolSpec)(nil),           // 5: hermes.tool.v1.ToolSpec
+	(*CheckRequest)(nil),       // 6: hermes.tool.v1.CheckRequest
+	(*CheckResponse)(nil),      // 7: hermes.tool.v1.CheckResponse
+	(*InvokeRequest)(nil),      // 8: hermes.tool.v1.InvokeRequest
+	(*Origin)(nil),             // 9: hermes.tool.v1.Origin
+	(*InvokeEvent)(nil),        // 10: hermes.tool.v1.InvokeEvent
+	(*Result)(nil),             // 11: hermes.tool.v1.Result
+	(*ToolError)(nil),          // 12: hermes.tool.v1.ToolError
 }
 var file_hermes_tool_v1_tool_proto_depIdxs = []int32{
-	4,  // 0: hermes.tool.v1.DescribeResponse.tools:type_name -> hermes.tool.v1.ToolSpec
-	0,  // 1: hermes.tool.v1.CheckResponse.verdict:type_name -> hermes.tool.v1.CheckResponse.Verdict
-	8,  // 2: hermes.tool.v1.InvokeRequest.origin:type_name -> hermes.tool.v1.Origin
-	10, // 3: hermes.tool.v1.InvokeEvent.result:type_name -> hermes.tool.v1.Result
-	11, // 4: hermes.tool.v1.Result.error:type_name -> hermes.tool.v1.ToolError
-	1,  // 5: hermes.tool.v1.ToolError.kind:type_name -> hermes.tool.v1.ToolError.Kind
-	2,  // 6: hermes.tool.v1.Tool.Describe:input_type -> hermes.tool.v1.DescribeRequest
-	5,  // 7: hermes.tool.v1.Tool.Check:input_type -> hermes.tool.v1.CheckRequest
-	7,  // 8: hermes.tool.v1.Tool.Invoke:input_type -> hermes.tool.v1.InvokeRequest
-	3,  // 9: hermes.tool.v1.Tool.Describe:output_type -> hermes.tool.v1.DescribeResponse
-	6,  // 10: hermes.tool.v1.Tool.Check:output_type -> hermes.tool.v1.CheckResponse
-	9,  // 11: hermes.tool.v1.Tool.Invoke:output_type -> hermes.tool.v1.InvokeEvent
-	9,  // [9:12] is the sub-list for method output_type
-	6,  // [6:9] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	5,  // 0: hermes.tool.v1.DescribeResponse.tools:type_name -> hermes.tool.v1.ToolSpec
+	4,  // 1: hermes.tool.v1.DescribeResponse.wants:type_name -> hermes.tool.v1.Wants
+	0,  // 2: hermes.tool.v1.CheckResponse.verdict:type_name -> hermes.tool.v1.CheckResponse.Verdict
+	9,  // 3: hermes.tool.v1.InvokeRequest.origin:type_name -> hermes.tool.v1.Origin
+	11, // 4: hermes.tool.v1.InvokeEvent.result:type_name -> hermes.tool.v1.Result
+	12, // 5: hermes.tool.v1.Result.error:type_name -> hermes.tool.v1.ToolError
+	1,  // 6: hermes.tool.v1.ToolError.kind:type_name -> hermes.tool.v1.ToolError.Kind
+	2,  // 7: hermes.tool.v1.Tool.Describe:input_type -> hermes.tool.v1.DescribeRequest
+	6,  // 8: hermes.tool.v1.Tool.Check:input_type -> hermes.tool.v1.CheckRequest
+	8,  // 9: hermes.tool.v1.Tool.Invoke:input_type -> hermes.tool.v1.InvokeRequest
+	3,  // 10: hermes.tool.v1.Tool.Describe:output_type -> hermes.tool.v1.DescribeResponse
+	7,  // 11: hermes.tool.v1.Tool.Check:output_type -> hermes.tool.v1.CheckResponse
+	10, // 12: hermes.tool.v1.Tool.Invoke:output_type -> hermes.tool.v1.InvokeEvent
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_hermes_tool_v1_tool_proto_init() }
@@ -945,7 +1051,7 @@ func file_hermes_tool_v1_tool_proto_init() {
 	if File_hermes_tool_v1_tool_proto != nil {
 		return
 	}
-	file_hermes_tool_v1_tool_proto_msgTypes[7].OneofWrappers = []any{
+	file_hermes_tool_v1_tool_proto_msgTypes[8].OneofWrappers = []any{
 		(*InvokeEvent_Progress)(nil),
 		(*InvokeEvent_Chunk)(nil),
 		(*InvokeEvent_Result)(nil),
@@ -956,7 +1062,7 @@ func file_hermes_tool_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_tool_v1_tool_proto_rawDesc), len(file_hermes_tool_v1_tool_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
