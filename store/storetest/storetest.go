@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -128,8 +127,7 @@ func Exec(path, statement string, args ...any) (sql.Result, error) {
 // Fixture copies a file that Hermes itself has written to a new directory. name is a path below store/testdata.
 func Fixture(t testing.TB, name string) string {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(here), "..", "testdata", filepath.FromSlash(name)))
+	data, err := os.ReadFile(filepath.Join(moduleRoot(t), "store", "testdata", filepath.FromSlash(name)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +136,24 @@ func Fixture(t testing.TB, name string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// moduleRoot is looked for upwards from the folder that a test runs in: names of source files say nothing in a build
+// with -trimpath.
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatal("no go.mod above the folder of this test: ", err)
+	return ""
 }
 
 // Descriptors counts the open descriptors of this process.
