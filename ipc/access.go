@@ -60,6 +60,11 @@ var access = map[string][]string{
 	"/hermes.control.v1.Control/Events":        {RoleOperator},
 	"/hermes.control.v1.Control/Fds":           {RoleOperator},
 
+	"/hermes.control.v1.Pairing/List":         {RoleOperator},
+	"/hermes.control.v1.Pairing/Approve":      {RoleOperator},
+	"/hermes.control.v1.Pairing/Revoke":       {RoleOperator},
+	"/hermes.control.v1.Pairing/ClearPending": {RoleOperator},
+
 	"/hermes.control.v1.Chat/Send":        {RoleOperator},
 	"/hermes.control.v1.Chat/Follow":      {RoleOperator},
 	"/hermes.control.v1.Chat/Interrupt":   {RoleOperator},

@@ -76,10 +76,15 @@ var deadlines = map[string]time.Duration{
 	"/hermes.control.v1.Control/StartWorker":   time.Minute,
 	"/hermes.control.v1.Control/Shutdown":      5 * time.Second,
 	"/hermes.control.v1.Control/Fds":           5 * time.Second,
-	"/hermes.control.v1.Chat/Send":             30 * time.Second,
-	"/hermes.control.v1.Chat/Interrupt":        10 * time.Second,
-	"/hermes.control.v1.Chat/Decide":           30 * time.Second,
-	"/hermes.control.v1.Chat/Acknowledge":      30 * time.Second,
+	"/hermes.control.v1.Pairing/List":          10 * time.Second,
+	"/hermes.control.v1.Pairing/Approve":       10 * time.Second,
+	"/hermes.control.v1.Pairing/Revoke":        10 * time.Second,
+	"/hermes.control.v1.Pairing/ClearPending":  10 * time.Second,
+
+	"/hermes.control.v1.Chat/Send":        30 * time.Second,
+	"/hermes.control.v1.Chat/Interrupt":   10 * time.Second,
+	"/hermes.control.v1.Chat/Decide":      30 * time.Second,
+	"/hermes.control.v1.Chat/Acknowledge": 30 * time.Second,
 }
 
 // streams names the streaming methods. They have no total deadline; what bounds each instead is said here.

@@ -51,26 +51,34 @@ func sessionFor(t *tx, in Inbound, now time.Time) (string, error) {
 var accidents = map[string]bool{"agent_close": true, "ws_orphan_reap": true, "superseded_by_resume": true,
 	"startup_orphan_reap": true, "tui_shutdown": true, "ws_disconnect": true, "idle_timeout": true, "lru_evict": true}
 
-// currentSession returns the session that the next message of key belongs to: the newest one, unless it was ended on
-// purpose.
+// currentSession returns the session that the next message of key belongs to, and opens it if it was closed by accident.
 func currentSession(t *tx, key string) (string, error) {
-	var id, end string
-	var open bool
-	err := t.get(`SELECT id, ended_at IS NULL, coalesce(end_reason, '') FROM sessions
+	id, open, err := peekSession(t, key)
+	if err != nil || open {
+		return id, err
+	}
+	return id, reopen(t, id)
+}
+
+// peekSession finds the session that the next message of key belongs to: the newest one, unless it was ended on purpose.
+func peekSession(t *tx, key string) (id string, open bool, err error) {
+	var end string
+	err = t.get(`SELECT id, ended_at IS NULL, coalesce(end_reason, '') FROM sessions
 		WHERE session_key = ? AND source <> 'subagent' ORDER BY started_at DESC, rowid DESC LIMIT 1`, []any{key}, &id, &open, &end)
 	switch {
 	case err != nil || open:
-		return id, err
+		return id, open, err
 	case accidents[end]:
-		return id, reopen(t, id)
+		return id, false, nil
 	case end == "compression":
-		return continuation(t, id)
+		id, err = successor(t, id)
+		return id, false, err
 	case end == "session_switch" || end == "resumed_other": // the chat has gone back to an older one, which is open
 		err := t.get(`SELECT id FROM sessions WHERE session_key = ? AND source <> 'subagent' AND ended_at IS NULL
 			ORDER BY started_at DESC, rowid DESC LIMIT 1`, []any{key}, &id)
-		return id, err
+		return id, true, err
 	}
-	return "", ErrNotFound
+	return "", false, ErrNotFound
 }
 
 func reopen(t *tx, id string) error {
@@ -80,17 +88,26 @@ func reopen(t *tx, id string) error {
 
 // continuation follows a session that was closed by compression to the one that carries it on, and opens it.
 func continuation(t *tx, id string) (string, error) {
+	id, err := successor(t, id)
+	if err != nil {
+		return "", err
+	}
+	return id, reopen(t, id)
+}
+
+// successor is the session that carries on one that was closed by compression, which may be itself.
+func successor(t *tx, id string) (string, error) {
 	for range 1000 { // as long as Hermes' own walk; a longer chain is a circle
 		var reason string
 		if err := t.get("SELECT coalesce(end_reason, '') FROM sessions WHERE id = ?", []any{id}, &reason); err != nil {
 			return "", fmt.Errorf("session %q: %w", id, err)
 		}
 		if reason != "compression" {
-			return id, reopen(t, id)
+			return id, nil
 		}
 		err := t.get("SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, rowid DESC LIMIT 1", []any{id}, &id)
 		if errors.Is(err, ErrNotFound) {
-			return id, reopen(t, id)
+			return id, nil
 		}
 		if err != nil {
 			return "", err

@@ -8,13 +8,19 @@ import (
 )
 
 const turnColumns = `SELECT seq, id, session_id, platform, chat_id, thread_id, message_id, user_id, user_name, state, fence, worker,
-	attempt, interrupted, next_seq, outcome, final, error, accepted_at, leased_at, ended_at FROM hs_turns`
+	attempt, interrupted, next_seq, outcome, final, error, accepted_at, leased_at, ended_at,
+	(SELECT reason FROM hs_stops WHERE turn_id = hs_turns.id),
+	coalesce((SELECT looped FROM hs_restarted WHERE turn_id = hs_turns.id), 0) FROM hs_turns`
 
 func scanTurn(row scanner) (u Turn, err error) {
 	var accepted, leased, ended *float64
+	var stop *string
 	err = row.Scan(&u.Seq, &u.ID, &u.SessionID, &u.Platform, &u.ChatID, &u.ThreadID, &u.MessageID, &u.UserID, &u.UserName,
 		&u.State, &u.Fence, &u.Worker, &u.Attempt, &u.Interrupted, &u.NextSeq, &u.Outcome, &u.Final, &u.Error,
-		&accepted, &leased, &ended)
+		&accepted, &leased, &ended, &stop, &u.Looped)
+	if stop != nil {
+		u.Stopped, u.StopReason = true, *stop
+	}
 	u.AcceptedAt, u.LeasedAt, u.EndedAt = instant(accepted), instant(leased), instant(ended)
 	return u, err
 }
@@ -79,19 +85,21 @@ func storeQuestion(t *tx, u Turn, now time.Time) error {
 // Requeue takes a leased turn from a worker that died, and counts the loss. A turn that is queued or done is returned
 // as it is.
 func (s *State) Requeue(ctx context.Context, turnID string, fence uint64) (Turn, error) {
-	return write(ctx, s.database, func(t *tx) (Turn, error) {
-		u, err := turn(t, turnID)
-		if err != nil || u.State != TurnLeased {
-			return u, err
-		}
-		if u.Fence != fence {
-			return u, lost(u, fence)
-		}
-		if _, err := t.run("UPDATE hs_turns SET state = 'queued', worker = '', interrupted = interrupted + 1 WHERE id = ?", turnID); err != nil {
-			return u, err
-		}
-		return turn(t, turnID)
-	})
+	return write(ctx, s.database, func(t *tx) (Turn, error) { return s.requeue(t, turnID, fence) })
+}
+
+func (s *State) requeue(t *tx, turnID string, fence uint64) (Turn, error) {
+	u, err := turn(t, turnID)
+	if err != nil || u.State != TurnLeased {
+		return u, err
+	}
+	if u.Fence != fence {
+		return u, lost(u, fence)
+	}
+	if _, err := t.run("UPDATE hs_turns SET state = 'queued', worker = '', interrupted = interrupted + 1 WHERE id = ?", turnID); err != nil {
+		return u, err
+	}
+	return turn(t, turnID)
 }
 
 func lost(u Turn, fence uint64) error {
@@ -101,21 +109,23 @@ func lost(u Turn, fence uint64) error {
 // AppendSteps stores steps of a leased turn in one transaction and returns their row ids. A (turn, seq) that is stored
 // already keeps its row, whose id is returned. systemPrompt is kept with the session if that has none yet.
 func (s *State) AppendSteps(ctx context.Context, turnID string, fence uint64, steps []Message, systemPrompt string) ([]int64, error) {
-	return write(ctx, s.database, func(t *tx) ([]int64, error) {
-		u, err := turn(t, turnID)
-		if err != nil {
+	return write(ctx, s.database, func(t *tx) ([]int64, error) { return s.appendTo(t, turnID, fence, steps, systemPrompt) })
+}
+
+func (s *State) appendTo(t *tx, turnID string, fence uint64, steps []Message, systemPrompt string) ([]int64, error) {
+	u, err := turn(t, turnID)
+	if err != nil {
+		return nil, err
+	}
+	if u.Fence != fence || u.State == TurnQueued {
+		return nil, lost(u, fence)
+	}
+	if u.State == TurnLeased {
+		if err := setPrompt(t, u.SessionID, systemPrompt); err != nil {
 			return nil, err
 		}
-		if u.Fence != fence || u.State == TurnQueued {
-			return nil, lost(u, fence)
-		}
-		if u.State == TurnLeased {
-			if err := setPrompt(t, u.SessionID, systemPrompt); err != nil {
-				return nil, err
-			}
-		}
-		return s.appendSteps(t, u, steps)
-	})
+	}
+	return s.appendSteps(t, u, steps)
 }
 
 func (s *State) appendSteps(t *tx, u Turn, steps []Message) ([]int64, error) {
@@ -171,13 +181,16 @@ func (s *State) FinishTurn(ctx context.Context, f Finish) (Turn, error) {
 		if u.Fence != f.Fence {
 			return u, lost(u, f.Fence)
 		}
-		if u.State == TurnDone {
-			return u, nil
+		if u.State != TurnDone {
+			if err := s.finish(t, u, f); err != nil {
+				return u, err
+			}
 		}
-		if err := s.finish(t, u, f); err != nil {
+		if u, err = turn(t, f.TurnID); err != nil {
 			return u, err
 		}
-		return turn(t, f.TurnID)
+		u.Followed, err = followed(t, u.ID)
+		return u, err
 	})
 }
 
@@ -194,16 +207,23 @@ func (s *State) finish(t *tx, u Turn, f Finish) error {
 		if reply.Seq == 0 { // step 0 is the question
 			reply.Seq = next
 		}
+	}
+	if f.Outcome == OutcomeInterrupted {
+		if err := s.keepSteers(t, u, max(next, reply.Seq)); err != nil {
+			return err
+		}
+	}
+	if reply.Content != "" {
 		if _, _, err := storeStep(t, u, reply, "", now); err != nil {
 			return err
 		}
 		next = max(next, reply.Seq+1)
 	}
-	if _, err := t.run(`UPDATE hs_turns SET state = 'done', worker = '', next_seq = ?, outcome = ?, final = ?, error = ?, ended_at = ?
+	if _, err := t.run(`UPDATE hs_turns SET state = 'done', worker = '', next_seq = max(next_seq, ?), outcome = ?, final = ?, error = ?, ended_at = ?
 		WHERE id = ?`, next, f.Outcome, valid(reply.Content), valid(f.Error), seconds(now), u.ID); err != nil {
 		return err
 	}
-	if err := closeApprovals(t, u.ID, now); err != nil {
+	if err := errors.Join(closeApprovals(t, u.ID, now), s.queueSteers(t, u.ID)); err != nil {
 		return err
 	}
 	if !f.Outbox || reply.Content == "" {

@@ -59,13 +59,17 @@ type Inbound struct {
 	// Fingerprint tells a repeat from another message under the same MessageID: Accept of a known message fails
 	// with ErrExists if the stored and the given one differ and neither is empty.
 	Fingerprint string
+	Busy        Busy // what it does to the turn that its session runs
 }
 
 // Accepted is the answer to an Inbound.
 type Accepted struct {
-	TurnID    string
-	SessionID string
-	Duplicate bool
+	TurnID      string
+	SessionID   string
+	Duplicate   bool
+	Disposition Disposition
+	Ahead       int    // turns of the session before it
+	Interrupted string // the turn that it stopped
 }
 
 // A Turn is one user message and what follows from it until the final reply.
@@ -91,6 +95,10 @@ type Turn struct {
 	AcceptedAt  time.Time
 	LeasedAt    time.Time
 	EndedAt     time.Time
+	Stopped     bool   // a person wants it to end
+	StopReason  string // why
+	Looped      bool   // it ran at two ends of the supervisor within minutes
+	Followed    string // of FinishTurn: the turn that texts handed to this one became
 }
 
 // A Message is one row of a conversation.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -57,11 +58,19 @@ func newFleet(p fleetParts) *fleet {
 
 // makeFleet makes the workers of a list of specs. Nothing runs yet.
 func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
-	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record}
+	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record, now: s.now}
 	hooks := worker.Hooks{
-		Register: func(g *grpc.Server) { s.hub.Register(g); host.register(g) },
-		Up:       s.hub.Attach,
-		Event:    s.journal.Record,
+		Register: func(g *grpc.Server) {
+			s.hub.Register(g)
+			host.register(g)
+			hostv1.RegisterPairingServer(g, &pairingService{store: s.pairing})
+			hostv1.RegisterLifecycleServer(g, &lifecycleService{supervisor: s})
+		},
+		Up: func(id ipc.Identity, conn grpc.ClientConnInterface) (detach func()) {
+			leave, unwatch := s.hub.Attach(id, conn), s.adapters.attach(id, conn)
+			return func() { unwatch(); leave() }
+		},
+		Event: s.journal.Record,
 	}
 	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, RunDir: s.o.RunDir, Version: s.o.Version}
 	f := newFleet(fleetParts{

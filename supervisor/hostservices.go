@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -20,6 +21,8 @@ type hostServices struct {
 	hostv1.UnimplementedConfigServer
 	secrets config.Secrets
 	record  func(store.Event)
+	now     func() time.Time
+	taken   eventRates
 }
 
 func (h *hostServices) register(s *grpc.Server) {
@@ -48,6 +51,13 @@ func (h *hostServices) Publish(ctx context.Context, r *hostv1.PublishRequest) (*
 	}
 	if size > maxEventText {
 		return nil, fmt.Errorf("event %s: %w: %d bytes of text, at most %d are kept", r.Kind, ipc.ErrInvalid, size, maxEventText)
+	}
+	ok, lost := h.taken.allow(id.Worker, h.now())
+	if !ok {
+		return nil, fmt.Errorf("event %s: %w: %s publishes more than %d events a second", r.Kind, ipc.ErrBusy, id.Worker, eventsPerSecond)
+	}
+	if lost > 0 {
+		h.record(store.Event{Kind: "events_lost", Worker: id.Worker, Message: fmt.Sprintf("%d events were not kept: they came too fast", lost)})
 	}
 	h.record(store.Event{Kind: r.Kind, Worker: id.Worker, TurnID: r.TurnId, Message: r.Message, Fields: r.Fields})
 	return &hostv1.PublishResponse{}, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
@@ -62,6 +63,7 @@ func agentSpec(c *config.Config, n int) worker.Spec {
 			MemoryCharLimit: c.Memory.CharLimit, UserCharLimit: c.Memory.UserCharLimit,
 		}),
 	}
+	s.Env = proxies(c.Secrets, "")
 	if c.Model.APIKeyName != "" {
 		s.Secrets = []string{c.Model.APIKeyName}
 	}
@@ -86,10 +88,30 @@ func gatewaySpec(c *config.Config, platform string) worker.Spec {
 		// A platform that cannot be reached must not keep the others from being served.
 		Required: false,
 		Secrets:  a.Secrets,
+		Env:      proxies(c.Secrets, platform),
 		Config: encode(ipc.GatewayConfig{
 			Platform: platform, Settings: a.Settings, Dir: filepath.Join(c.Home, platformsFolder, platform),
 		}),
 	}
+}
+
+// proxyVariables lead out of a closed network. In .env they count as in the environment.
+var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+
+// proxies returns the proxies of .env for a worker that talks to the world, that of its platform among them. A worker's
+// environment and not its configuration, because a proxy may have a password and configurations are shown.
+func proxies(s config.Secrets, platform string) []string {
+	names := proxyVariables
+	if platform != "" {
+		names = append(slices.Clone(names), strings.ToUpper(platform)+"_PROXY")
+	}
+	var env []string
+	for _, name := range names {
+		if v, ok := s.Lookup(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
 }
 
 // encode makes the JSON of a worker's configuration. The types are ours and hold nothing that JSON cannot.

@@ -27,6 +27,7 @@ func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, err
 		r.Supervisor.Fds, r.Supervisor.FdLimit = p.FDs, p.FDLimit
 		r.Supervisor.RssBytes, r.Supervisor.AnonBytes = p.RSS, p.Anon
 	}
+	r.Adapters = s.adapters.status(ctx)
 	for _, h := range s.health() {
 		r.Stores = append(r.Stores, &controlv1.StoreStatus{Name: h.Name, State: h.State, Detail: h.Detail})
 	}

@@ -21,11 +21,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/pairing"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/turn"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
@@ -45,6 +47,9 @@ type Options struct {
 // ErrHomeInUse says that another supervisor owns the home.
 var ErrHomeInUse = store.ErrLocked
 
+// ErrRestart says that Run ended in order because a chat asked for a restart: the service manager is to start it again.
+var ErrRestart = errors.New("a restart was asked for")
+
 // Run supervises until ctx ends or somebody asks the control socket for a shutdown, then drains and stops everything.
 // It returns nil after an orderly end.
 func Run(ctx context.Context, o Options) error {
@@ -57,6 +62,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // asked to stop before the start had ended
+	}
+	if err == nil && s.again.Load() && ctx.Err() == nil {
+		return ErrRestart
 	}
 	return err
 }
@@ -91,7 +99,11 @@ type supervisor struct {
 	control   *control.Server
 	notify    *systemd.Notifier
 
+	pairing  *pairing.Store
+	adapters *adapterWatch
+
 	shutdownOnce sync.Once
+	again        atomic.Bool   // the end is for another start
 	shutdown     chan struct{} // closed when the control socket asks for the end
 
 	closers []func() // run in reverse order by close
@@ -147,6 +159,8 @@ func (s *supervisor) open(ctx context.Context) error {
 		TurnsPerAgent: c.Supervisor.TurnsPerAgent,
 	})
 	s.onClose(s.hub.Close)
+	s.pairing = pairing.New(c.Home, s.now)
+	s.adapters = newAdapterWatch(s)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
 	if s.fleet, err = s.makeFleet(list); err != nil {
 		return err
@@ -207,8 +221,11 @@ func (s *supervisor) listen() error {
 	s.control = control.Serve(listener, control.Services{
 		Workers: s.fleet, Hub: s.hub, Journal: s.journal, Logs: s.book,
 		Status:   s.status,
-		Shutdown: func() { s.shutdownOnce.Do(func() { close(s.shutdown) }) },
-		Register: func(g *grpc.Server) { s.hub.RegisterBoards(g) },
+		Shutdown: s.end,
+		Register: func(g *grpc.Server) {
+			s.hub.RegisterBoards(g)
+			controlv1.RegisterPairingServer(g, NewPairing(s.pairing))
+		},
 	}, s.log.Named("control"))
 	s.onClose(s.control.Close)
 	return nil
@@ -236,7 +253,9 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Go(func() { s.sampler.Run(background) })
 	running.Go(func() { s.orphans.Run(background) })
 	running.Go(func() { s.fleet.leaks.run(background) })
+	running.Go(func() { s.adapters.run(background) })
 	running.Go(func() { s.tellServiceManager(background) })
+	s.tellOfRestart(ctx)
 	s.fleet.start(workers)
 	running.Go(func() { s.becomeReady(ctx) })
 
@@ -248,6 +267,9 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
+
+// end makes supervise stop, as SIGTERM does.
+func (s *supervisor) end() { s.shutdownOnce.Do(func() { close(s.shutdown) }) }
 
 // becomeReady tells systemd and people that everything serves.
 func (s *supervisor) becomeReady(ctx context.Context) {
@@ -282,6 +304,7 @@ func (s *supervisor) stop() {
 	s.log.Info("stopping", "drain", budget)
 	drain, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
+	s.hub.Farewell(drain, s.again.Load())
 	if n := s.hub.Drain(drain); n > 0 {
 		s.log.Warn("turns did not finish in the drain; they go on after the next start", "turns", n)
 		s.letGo()

@@ -83,7 +83,24 @@ func (p *program) statusTable(w io.Writer, r *controlv1.StatusResponse) error {
 		fmt.Fprintf(w, "%s %s\n", p.colour(yellow, "warning:"), printable(warning))
 	}
 	fmt.Fprintln(w)
-	return p.workerTable(w, r.GetWorkers())
+	if err := p.workerTable(w, r.GetWorkers()); err != nil || len(r.GetAdapters()) == 0 {
+		return err
+	}
+	fmt.Fprintln(w)
+	return adapterTable(w, r.GetAdapters())
+}
+
+// adapterTable shows how the chat platforms are reached.
+func adapterTable(w io.Writer, adapters []*controlv1.AdapterStatus) error {
+	lines := make([][]string, len(adapters))
+	for i, a := range adapters {
+		received := ""
+		if a.LastReceive > 0 {
+			received = moment(a.LastReceive).Format("2006-01-02 15:04:05")
+		}
+		lines[i] = []string{a.Platform, a.State, received, oneLine(a.Detail, maxNote)}
+	}
+	return rows(w, "ADAPTER | STATE | LAST RECEIVED | NOTE", lines)
 }
 
 func modelText(m *controlv1.Model) string {

@@ -100,6 +100,9 @@ func (p *program) supervise(ctx context.Context, f runFlags) error {
 	if errors.Is(err, supervisor.ErrHomeInUse) {
 		return &kindError{err, ipc.ErrBusy}
 	}
+	if errors.Is(err, supervisor.ErrRestart) {
+		return silentError{ipc.ExitTryAgain} // a failure to the service manager, which starts it again
+	}
 	return err
 }
 

@@ -37,43 +37,90 @@ func (t *tickets) oldest() uint64 {
 	return oldest
 }
 
-// Accept stores a message and queues its turn. Once it returned, the message is answered whatever ends.
+// Accept stores a message and queues its turn. Once it returned, the message is answered whatever ends. in.Busy says
+// what it does to a turn that its session runs already.
 func (h *Hub) Accept(ctx context.Context, in store.Inbound) (store.Accepted, error) {
 	in.UserName = cleanName(in.UserName)
 	if err := checkInbound(in); err != nil {
 		return store.Accepted{}, err
 	}
+	acc, err := h.admit(ctx, func(ctx context.Context) (store.Accepted, error) { return h.store.Accept(ctx, in) })
+	return acc, wrap(err, "accept message %q of %s chat %q", in.MessageID, in.Platform, in.ChatID)
+}
+
+// Retry queues a turn that answers the last message of a session anew, and returns its text.
+func (h *Hub) Retry(ctx context.Context, in store.Inbound) (acc store.Accepted, text string, err error) {
+	in.UserName, in.Text = cleanName(in.UserName), "/retry"
+	if err := checkInbound(in); err != nil {
+		return acc, "", err
+	}
+	acc, err = h.admit(ctx, func(ctx context.Context) (acc store.Accepted, err error) {
+		acc, text, err = h.store.Retry(ctx, in)
+		return acc, err
+	})
+	return acc, text, wrap(err, "retry in %s chat %q", in.Platform, in.ChatID)
+}
+
+// admit makes a write that may queue a turn, takes that into the queue, and does what the write did to others.
+func (h *Hub) admit(ctx context.Context, write func(context.Context) (store.Accepted, error)) (store.Accepted, error) {
 	leave, err := h.enter()
 	if err != nil {
 		return store.Accepted{}, err
 	}
 	defer leave()
-	h.mu.Lock()
-	ticket := h.tickets.take()
-	h.mu.Unlock()
-	acc, err := h.accept(in)
-	h.mu.Lock()
-	h.tickets.give(ticket)
-	h.mu.Unlock()
-	h.wake()
-	return acc, err
+	give := h.ticket()
+	defer give()
+	wctx, cancel := h.detached()
+	defer cancel()
+	acc, err := write(wctx)
+	if err == nil {
+		_, _, err = h.find(wctx, acc.TurnID)
+	}
+	if err == nil && acc.Interrupted != "" && !acc.Duplicate {
+		err = h.interruptStored(wctx, acc.Interrupted)
+	}
+	if err != nil {
+		if !refusedUnstored(err) {
+			h.markStale()
+		}
+		return store.Accepted{}, err
+	}
+	return acc, nil
 }
 
-func (h *Hub) accept(in store.Inbound) (store.Accepted, error) {
-	ctx, cancel := h.detached()
-	defer cancel()
-	acc, err := h.store.Accept(ctx, in)
-	if err == nil {
-		if _, _, err = h.find(ctx, acc.TurnID); err == nil {
-			return acc, nil
-		}
-	}
-	if !refusedUnstored(err) {
+// ticket says that a turn may be stored that is not in the queue yet, until give is called.
+func (h *Hub) ticket() (give func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.tickets.take()
+	return func() {
 		h.mu.Lock()
-		h.stale = true
+		h.tickets.give(n)
 		h.mu.Unlock()
+		h.wake()
 	}
-	return store.Accepted{}, wrap(err, "accept message %q of %s chat %q", in.MessageID, in.Platform, in.ChatID)
+}
+
+// markStale has the open turns read again before anything is leased.
+func (h *Hub) markStale() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stale = true
+}
+
+// finish ends a turn in the store. Texts that were handed to it and came too late are the next turn of its session, which
+// is taken into the queue.
+func (h *Hub) finish(ctx context.Context, f store.Finish) (store.Turn, error) {
+	give := h.ticket()
+	defer give()
+	t, err := h.store.FinishTurn(ctx, f)
+	if err != nil || t.Followed == "" {
+		return t, err
+	}
+	if _, _, err := h.find(ctx, t.Followed); err != nil {
+		h.markStale()
+	}
+	return t, nil
 }
 
 // refusedUnstored says that an Accept failed in a way that stored nothing.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
@@ -26,6 +27,23 @@ func outcomeFromProto(o turnv1.Outcome) store.Outcome {
 		}
 	}
 	return ""
+}
+
+var dispositions = map[store.Disposition]hostv1.Disposition{
+	store.Started:     hostv1.Disposition_DISPOSITION_STARTED,
+	store.Queued:      hostv1.Disposition_DISPOSITION_QUEUED,
+	store.Interrupted: hostv1.Disposition_DISPOSITION_INTERRUPTED,
+	store.Steered:     hostv1.Disposition_DISPOSITION_STEERED,
+}
+
+func busyFromProto(b hostv1.Busy) store.Busy {
+	switch b {
+	case hostv1.Busy_BUSY_INTERRUPT:
+		return store.BusyInterrupt
+	case hostv1.Busy_BUSY_STEER:
+		return store.BusySteer
+	}
+	return store.BusyQueue
 }
 
 func messageToProto(m store.Message) *turnv1.Message {

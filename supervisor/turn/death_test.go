@@ -66,7 +66,7 @@ func TestTurnLostThreeTimesIsParkedWithReasons(t *testing.T) {
 		if f.Outcome != turnv1.Outcome_OUTCOME_PARKED {
 			t.Fatalf("final is %v", f)
 		}
-		for _, want := range []string{"3 times in a row", "agent-1", "Send the message again"} {
+		for _, want := range []string{"3 times in a row", "agent-1", "Send /retry"} {
 			wantContains(t, f.Text, want)
 		}
 		if n := r.world.of(a.TurnID, "c0"); n != 1 {

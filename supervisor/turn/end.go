@@ -36,13 +36,40 @@ func (h *Hub) Interrupt(ctx context.Context, turnID, reason string) (bool, error
 	if l == nil || err != nil {
 		return false, err
 	}
+	reason = cut(reason, maxID)
+	if !h.stopTurn(l, reason) {
+		return false, nil
+	}
+	// The turn is ending already; what is stored is for a supervisor that dies before it has.
+	wctx, cancel := h.detached()
+	defer cancel()
+	if err := h.store.Stop(wctx, turnID, reason); err != nil {
+		h.log.Warn("an interruption is not stored and does not outlive the supervisor", "turn", turnID, "error", err)
+	}
+	return true, nil
+}
+
+// interruptStored stops a turn whose interruption is in the store.
+func (h *Hub) interruptStored(ctx context.Context, turnID string) error {
+	l, t, err := h.find(ctx, turnID)
+	if l == nil || err != nil {
+		return err
+	}
+	if t, err = h.store.Turn(ctx, turnID); err == nil {
+		h.stopTurn(l, t.StopReason)
+	}
+	return err
+}
+
+// stopTurn makes a turn end. It returns false if it has ended.
+func (h *Hub) stopTurn(l *live, reason string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l.done {
-		return false, nil
+		return false
 	}
 	if !l.stopped {
-		l.stopped, l.reason = true, cut(reason, maxID)
+		l.stopped, l.reason = true, reason
 		h.event("turn_interrupted", "", l.id, l.reason, nil)
 		if h.lines[l.session][0] != l {
 			// Its row of the conversation must not come between those of the turn that runs before it.
@@ -52,7 +79,7 @@ func (h *Hub) Interrupt(ctx context.Context, turnID, reason string) (bool, error
 	}
 	l.cancel()
 	h.wake()
-	return true, nil
+	return true
 }
 
 // stopRun tells the agent to end the turn until it has heard, and takes the lease away if it does not end.
@@ -99,9 +126,13 @@ func (h *Hub) endUnrun(l *live) {
 	h.mu.Lock()
 	t, f := l.turn, store.Finish{TurnID: l.id, Outcome: store.OutcomeInterrupted}
 	text := "Stopped, as asked, before there was an answer."
-	if l.stopped {
+	switch {
+	case l.stopped:
 		f.Error = "interrupted: " + l.reason
-	} else {
+	case l.turn.Looped:
+		f.Outcome = store.OutcomeParked
+		text, f.Error = loopedText, "ran at two restarts of the supervisor within "+restartWindow.String()
+	default:
 		f.Outcome = store.OutcomeParked
 		text, f.Error = parkedText(l.lost, l.lastLoss)
 	}
@@ -127,6 +158,11 @@ func (h *Hub) endUnrun(l *live) {
 	h.mu.Unlock()
 }
 
+// loopedText tells the person why a turn is not resumed.
+const loopedText = "I was restarted twice within ten minutes while I worked on your message, so I do not go on with it by myself: " +
+	"the work may be what caused it. Everything up to here is kept. Send /retry to have it tried anew, or tell me how to go on; " +
+	"`hermes-supervisor ctl events` shows what happened."
+
 // parkedText tells the person what happened and what to do.
 func parkedText(lost int, last string) (text, errText string) {
 	errText = fmt.Sprintf("interrupted %d times in a row without a step", lost)
@@ -138,7 +174,7 @@ func parkedText(lost int, last string) (text, errText string) {
 	if last != "" {
 		text += " The last time: " + last + "."
 	}
-	return text + " Everything up to here is kept. Send the message again to have it tried anew; " +
+	return text + " Everything up to here is kept. Send /retry, or the message again, to have it tried anew; " +
 		"`hermes-supervisor ctl events` shows what happened.", errText
 }
 
@@ -163,7 +199,7 @@ func (h *Hub) endInStore(l *live, t store.Turn, f store.Finish, text string) (st
 	}
 	f.Fence, f.Outbox = t.Fence, h.pushed(t.Platform)
 	f.Reply = store.Message{Role: "assistant", Content: text, Seq: t.NextSeq + uint32(len(steps)), FinishReason: "stop", Time: h.now()}
-	return h.store.FinishTurn(ctx, f)
+	return h.finish(ctx, f)
 }
 
 // endCalls cancels the calls of a turn and waits until their ends are stored.

@@ -18,6 +18,8 @@ var storeKinds = []struct{ from, to error }{
 	{store.ErrExists, ipc.ErrExists},
 	{store.ErrLeaseLost, ipc.ErrLeaseLost},
 	{store.ErrInvalid, ipc.ErrInvalid},
+	{store.ErrTurnOpen, ipc.ErrRefused},
+	{store.ErrNotAsked, ipc.ErrDenied},
 	{store.ErrQueueFull, ipc.ErrBusy},
 	{store.ErrBusy, ipc.ErrBusy},
 	{store.ErrDiskFull, ipc.ErrBusy}, // space may come back; nothing was stored
@@ -50,7 +52,8 @@ func wrap(err error, format string, args ...any) error {
 
 // definite says that repeating a write with the same arguments cannot change its result.
 func definite(err error) bool {
-	for _, e := range []error{store.ErrNotFound, store.ErrExists, store.ErrLeaseLost, store.ErrInvalid, store.ErrFailed, store.ErrClosed} {
+	for _, e := range []error{store.ErrNotFound, store.ErrExists, store.ErrLeaseLost, store.ErrInvalid, store.ErrFailed, store.ErrClosed,
+		store.ErrTurnOpen, store.ErrNotAsked} {
 		if errors.Is(err, e) {
 			return true
 		}

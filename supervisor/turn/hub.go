@@ -228,6 +228,8 @@ func (h *Hub) Register(s *grpc.Server) {
 	hostv1.RegisterInboxServer(s, &inboxService{hub: h})
 	hostv1.RegisterTurnsServer(s, &turnsService{hub: h})
 	hostv1.RegisterToolsServer(s, &toolsService{hub: h})
+	hostv1.RegisterSessionsServer(s, &sessionsService{hub: h})
+	hostv1.RegisterConfirmationsServer(s, &confirmationsService{hub: h})
 	h.RegisterBoards(s)
 }
 

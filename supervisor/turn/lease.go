@@ -224,28 +224,32 @@ func (h *Hub) held(turnID string, fence uint64, worker string) (*live, *lease, e
 	return l, l.lease, nil
 }
 
-// appendSteps stores steps of a running turn.
-func (h *Hub) appendSteps(turnID string, fence uint64, worker string, steps []store.Message, prompt string) ([]int64, error) {
+// appendSteps stores steps of a running turn. After the last results of a round it adds what people handed to the turn.
+func (h *Hub) appendSteps(turnID string, fence uint64, worker string, steps []store.Message, prompt string, round bool) (ids []int64, added []store.Message, err error) {
 	l, ls, err := h.held(turnID, fence, worker)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := h.detached()
 	defer cancel()
-	ids, err := h.store.AppendSteps(ctx, turnID, fence, steps, prompt)
+	if round {
+		ids, added, err = h.store.AppendRound(ctx, turnID, fence, steps, prompt)
+	} else {
+		ids, err = h.store.AppendSteps(ctx, turnID, fence, steps, prompt)
+	}
 	if err != nil {
 		h.unstored(ls, err)
-		return nil, wrap(err, "append to turn %s", turnID)
+		return nil, nil, wrap(err, "append to turn %s", turnID)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range steps {
+	for _, s := range append(steps, added...) {
 		if s.Seq >= l.turn.NextSeq {
 			l.turn.NextSeq = s.Seq + 1
 			l.lost = 0
 		}
 	}
-	return ids, nil
+	return ids, added, nil
 }
 
 // unstored notes that the store refused a write of a run for now.
@@ -268,7 +272,7 @@ func (h *Hub) finishTurn(f store.Finish, worker string, usage *turnv1.Usage) (ro
 	f.Outbox = h.pushed(l.platform)
 	ctx, cancel := h.detached()
 	defer cancel()
-	t, err := h.store.FinishTurn(ctx, f)
+	t, err := h.finish(ctx, f)
 	if err != nil {
 		h.unstored(ls, err)
 		return 0, wrap(err, "finish turn %s", f.TurnID)

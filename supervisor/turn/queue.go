@@ -16,6 +16,9 @@ import (
 // kills its agent would else do so for ever.
 const parkAfter = 3
 
+// restartWindow is the time within which a second end of the supervisor during a turn makes the turn a suspect.
+const restartWindow = 10 * time.Minute
+
 // A live is a turn that has not ended. Hub.mu guards its fields, except those of the first group, which do not change.
 type live struct {
 	id, session, platform string
@@ -44,7 +47,7 @@ type live struct {
 }
 
 // mustEnd says that the turn is to be ended by the hub instead of being run.
-func (l *live) mustEnd() bool { return l.stopped || l.lost >= parkAfter }
+func (l *live) mustEnd() bool { return l.stopped || l.turn.Looped || l.lost >= parkAfter }
 
 // insert adds an open turn of the store to the line of its session. h.mu must be held.
 func (h *Hub) insert(t store.Turn, barrier uint64) *live {
@@ -55,7 +58,10 @@ func (h *Hub) insert(t store.Turn, barrier uint64) *live {
 	l := &live{
 		id: t.ID, session: t.SessionID, platform: t.Platform, feed: newFeed(t.ID),
 		ctx: ctx, cancel: cancel, slots: make(chan struct{}, callsAtOnce),
-		turn: t, barrier: barrier, lost: t.Interrupted, calls: map[string]*call{},
+		turn: t, barrier: barrier, lost: t.Interrupted, calls: map[string]*call{}, stopped: t.Stopped, reason: t.StopReason,
+	}
+	if l.stopped {
+		l.cancel()
 	}
 	h.turns[t.ID] = l
 	line := h.lines[t.SessionID]
@@ -249,16 +255,21 @@ func (h *Hub) recover(ctx context.Context) error {
 	if err != nil {
 		return wrap(err, "open turns")
 	}
+	var resumed []store.Turn
 	for i, t := range open {
 		if t.State != store.TurnLeased {
 			continue
 		}
-		if open[i], err = h.store.Requeue(ctx, t.ID, t.Fence); err != nil {
+		if open[i], err = h.store.Restarted(ctx, t.ID, t.Fence, restartWindow); err != nil {
 			return wrap(err, "requeue turn %s", t.ID)
 		}
 		h.event("turn_requeued", t.Worker, t.ID, "the supervisor ended while the turn ran",
 			map[string]string{"interrupted": fmt.Sprint(open[i].Interrupted)})
+		if !open[i].Looped && !open[i].Stopped {
+			resumed = append(resumed, open[i])
+		}
 	}
+	h.tellOfRestart(ctx, resumed, "♻ I was restarted while I worked on your message, and go on with it now.")
 	asked, err := h.store.Approvals(ctx, "")
 	if err != nil {
 		return wrap(err, "open approvals")

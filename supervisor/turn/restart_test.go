@@ -105,6 +105,7 @@ func TestTurnThatEndsTheSupervisorIsParked(t *testing.T) {
 		a := r.accept("main", "m", "hi")
 		for i := range parkAfter {
 			r.eventually("it runs", func() bool { return runs.Load() == int32(i+1) })
+			time.Sleep(restartWindow) // else it were parked for that
 			r.restart()
 			r.agent("agent-1", script)
 		}

@@ -29,15 +29,19 @@ func (s *inboxService) Accept(ctx context.Context, r *hostv1.AcceptRequest) (*ho
 		Platform: platform, ChatID: r.ChatId, ThreadID: r.ThreadId, MessageID: r.MessageId,
 		SessionKey: key, SessionID: r.SessionId, NewSession: r.NewSession, ChatType: r.ChatType, UserID: r.UserId, UserName: r.UserName, Text: r.Text,
 		History: messagesFromProto(r.History), System: r.SystemPrompt, Model: r.Model, Fingerprint: r.Fingerprint,
+		Busy: busyFromProto(r.Busy),
 	}
-	if err := s.ownSession(ctx, platform, r.SessionId); err != nil {
+	if err := s.hub.ownSession(ctx, platform, r.SessionId); err != nil {
 		return nil, err
 	}
 	a, err := s.hub.Accept(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	return &hostv1.AcceptResponse{TurnId: a.TurnID, SessionId: a.SessionID, Duplicate: a.Duplicate}, nil
+	return &hostv1.AcceptResponse{
+		TurnId: a.TurnID, SessionId: a.SessionID, Duplicate: a.Duplicate,
+		Disposition: dispositions[a.Disposition], Ahead: uint32(a.Ahead), Interrupted: a.Interrupted,
+	}, nil
 }
 
 // platformOf returns the platform of the gateway that calls.
@@ -63,14 +67,14 @@ func ownKey(platform, key string) (string, error) {
 }
 
 // ownSession refuses a gateway the sessions of other platforms.
-func (s *inboxService) ownSession(ctx context.Context, platform, id string) error {
+func (h *Hub) ownSession(ctx context.Context, platform, id string) error {
 	if id == "" {
 		return nil
 	}
 	if err := checkID("session_id", id); err != nil {
 		return err
 	}
-	known, err := s.hub.store.Session(ctx, id)
+	known, err := h.store.Session(ctx, id)
 	if err != nil {
 		return wrap(err, "session %s", id)
 	}

@@ -114,11 +114,15 @@ func (s *turnsService) Append(ctx context.Context, r *hostv1.AppendRequest) (*ho
 	}
 	defer leave()
 	id, _ := ipc.IdentityFrom(ctx)
-	ids, err := s.hub.appendSteps(r.TurnId, r.Fence, id.Worker, steps, r.SystemPrompt)
+	ids, added, err := s.hub.appendSteps(r.TurnId, r.Fence, id.Worker, steps, r.SystemPrompt, r.Steer)
 	if err != nil {
 		return nil, err
 	}
-	return &hostv1.AppendResponse{MessageIds: ids}, nil
+	resp := &hostv1.AppendResponse{MessageIds: ids}
+	for _, m := range added {
+		resp.Added = append(resp.Added, messageToProto(m))
+	}
+	return resp, nil
 }
 
 func (s *turnsService) Finish(ctx context.Context, r *hostv1.FinishRequest) (*hostv1.FinishResponse, error) {

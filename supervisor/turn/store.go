@@ -29,6 +29,15 @@ type Store interface {
 	DecideApproval(ctx context.Context, id string, approve bool, by string) (a store.Approval, before bool, err error)
 	Approvals(ctx context.Context, turnID string) ([]store.Approval, error)
 
+	Stop(ctx context.Context, turnID, reason string) error
+	Restarted(ctx context.Context, turnID string, fence uint64, window time.Duration) (store.Turn, error)
+	AppendRound(ctx context.Context, turnID string, fence uint64, steps []store.Message, systemPrompt string) (ids []int64, added []store.Message, err error)
+	Retry(ctx context.Context, in store.Inbound) (store.Accepted, string, error)
+	OpenIn(ctx context.Context, p store.Place) ([]store.OpenTurn, error)
+	Conversations
+	Questions
+
+	PutNotice(ctx context.Context, r store.OutboxRow, kind string, pause time.Duration) (put bool, err error)
 	PutOutbox(ctx context.Context, r store.OutboxRow) (id int64, duplicate bool, err error)
 	DueOutbox(ctx context.Context, now time.Time, limit int) ([]store.OutboxRow, error)
 	PendingOutbox(ctx context.Context, platform, chatID string, limit int) ([]store.OutboxRow, error)
@@ -45,4 +54,24 @@ type Board interface {
 	Subscribe(ctx context.Context, s store.Subscription) error
 	Unseen(ctx context.Context, limit int) ([]store.Unseen, error)
 	Advance(ctx context.Context, s store.Subscription, eventID int64) error
+}
+
+// Conversations are the sessions of chats as their commands see and change them.
+type Conversations interface {
+	CurrentSession(ctx context.Context, p store.Place) (store.SessionSum, error)
+	RecentSessions(ctx context.Context, f store.SessionFilter) ([]store.SessionSum, error)
+	SetTitle(ctx context.Context, p store.Place, title string) (store.SessionSum, error)
+	SetModel(ctx context.Context, p store.Place, model string) (store.SessionSum, error)
+	Bind(ctx context.Context, p store.Place, name, messageID string) (store.SessionSum, error)
+	Undo(ctx context.Context, p store.Place, count int, messageID string) (store.Undone, error)
+	EndSession(ctx context.Context, p store.Place, messageID string) (ended string, duplicate bool, err error)
+}
+
+// Questions are the confirmations that commands ask people for.
+type Questions interface {
+	Ask(ctx context.Context, c store.Confirmation) (store.Confirmation, error)
+	Answer(ctx context.Context, platform, id string, choice store.ConfirmationState, userID string) (c store.Confirmation, before bool, err error)
+	Confirmation(ctx context.Context, platform, id string) (store.Confirmation, error)
+	Confirmations(ctx context.Context, platform, chatID string) ([]store.Confirmation, error)
+	ConfirmationDone(ctx context.Context, platform, id string) error
 }

@@ -75,8 +75,8 @@ func checkInbound(in store.Inbound) error {
 	if in.Text == "" {
 		return invalid("text", "it is empty")
 	}
-	if !slices.Contains(chatTypes, in.ChatType) {
-		return invalid("chat_type", "%q is not dm, group, channel or thread", in.ChatType)
+	if err := checkChatType(in.ChatType); err != nil {
+		return err
 	}
 	if len(in.History) > maxRows {
 		return invalid("history", "%d messages, at most %d are taken", len(in.History), maxRows)
@@ -85,6 +85,13 @@ func checkInbound(in store.Inbound) error {
 		if err := checkMessage(m); err != nil {
 			return fmt.Errorf("history, message %d: %w", i+1, err)
 		}
+	}
+	return nil
+}
+
+func checkChatType(kind string) error {
+	if !slices.Contains(chatTypes, kind) {
+		return invalid("chat_type", "%q is not dm, group, channel or thread", kind)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (t *turn) makeCalls(asking *turnv1.Message, open []*turnv1.ToolCall) error 
 		}
 		results[i].Seq = t.next() + uint32(i)
 	}
-	return t.append(results...)
+	return t.appendRound(results...)
 }
 
 func (t *turn) readOnly(tool string) bool { return t.specs[tool].GetReadOnly() }

@@ -211,21 +211,30 @@ func (t *turn) next() uint32 {
 }
 
 // append stores steps, in as many calls as their size asks for.
-func (t *turn) append(steps ...*turnv1.Message) error {
+func (t *turn) append(steps ...*turnv1.Message) error { return t.store(false, steps) }
+
+// appendRound stores the last results of a round. What people said meanwhile to the running turn follows them.
+func (t *turn) appendRound(results ...*turnv1.Message) error { return t.store(true, results) }
+
+func (t *turn) store(round bool, steps []*turnv1.Message) error {
+	stored := 0
 	for batch := range batches(steps) {
-		req := &hostv1.AppendRequest{TurnId: t.req.TurnId, Fence: t.req.Fence, Steps: batch}
+		stored += len(batch)
+		req := &hostv1.AppendRequest{TurnId: t.req.TurnId, Fence: t.req.Fence, Steps: batch, Steer: round && stored == len(steps)}
 		if t.unsaved {
 			req.SystemPrompt = t.system
 		}
+		var added []*turnv1.Message
 		err := t.persist(func() error {
-			_, err := t.agent.host.Turns.Append(t.ctx, req)
+			r, err := t.agent.host.Turns.Append(t.ctx, req)
+			added = r.GetAdded()
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("store steps: %w", err)
 		}
 		t.unsaved = false
-		t.steps = append(t.steps, batch...)
+		t.steps = append(append(t.steps, batch...), added...)
 		t.agent.host.Work.Step()
 	}
 	return nil

@@ -123,6 +123,35 @@ func TestToolCallsAndResults(t *testing.T) {
 	})
 }
 
+func TestWhatAPersonSaysToARunningTurnFollowsTheNextResults(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		lost := false
+		r.host.Lost = func(method string) error {
+			if method == "Append" && len(r.host.Steps("t1")) > 3 && !lost {
+				lost = true // the answer that tells of the steers
+				return fmt.Errorf("the answer was lost: %w", ipc.ErrTimeout)
+			}
+			return nil
+		}
+		r.host.Tools["slow"] = agenttest.Tool{Do: func(context.Context, string) *toolv1.Result {
+			r.host.Say("t1", "to the left")
+			r.host.Say("t1", "and fast")
+			return agenttest.Result("slow")
+		}}
+		r.script.Steps = []agenttest.Step{agenttest.Ask("a", "slow", "{}"), agenttest.Say("done")}
+		r.answer("go")
+		r.ended(completed)
+		want := "user: go\nassistant [a slow {}]\ntool a: slow\nuser: to the left\nuser: and fast\nassistant: done\n"
+		if d := cmp.Diff(want, r.rows()); d != "" || !lost {
+			t.Errorf("rows (-want +got), answer lost %v:\n%s", lost, d)
+		}
+		got := r.script.Calls()[1].Messages
+		if last := got[len(got)-1]; len(got) != 4 || last.Role != "user" || last.Content != "to the left\n\nand fast" {
+			t.Errorf("second request %v", got)
+		}
+	})
+}
+
 func TestCallsRunSideBySideUpToTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var running, most atomic.Int32

@@ -44,11 +44,12 @@ type Host struct {
 }
 
 type turn struct {
-	fence uint64
-	calls map[string]*call
-	end   *hostv1.FinishRequest
-	ctx   context.Context // of its calls
-	stop  context.CancelFunc
+	fence  uint64
+	steers []string
+	calls  map[string]*call
+	end    *hostv1.FinishRequest
+	ctx    context.Context // of its calls
+	stop   context.CancelFunc
 }
 
 type call struct {
@@ -207,7 +208,28 @@ func (h *Host) Append(_ context.Context, r *hostv1.AppendRequest) (*hostv1.Appen
 	for _, m := range r.Steps {
 		h.store(r.TurnId, m)
 	}
-	return &hostv1.AppendResponse{MessageIds: make([]int64, len(r.Steps))}, h.leave("Append")
+	resp := &hostv1.AppendResponse{MessageIds: make([]int64, len(r.Steps))}
+	if last := r.Steps[len(r.Steps)-1].Seq; r.Steer {
+		t := h.turns[r.TurnId]
+		for i, text := range t.steers {
+			h.store(r.TurnId, &turnv1.Message{Role: "user", Content: text, Seq: last + 1 + uint32(i)})
+		}
+		t.steers = nil
+		for _, m := range h.rows { // also to a repeat whose first answer was lost
+			if m.TurnId == r.TurnId && m.Seq > last {
+				resp.Added = append(resp.Added, m)
+			}
+		}
+	}
+	return resp, h.leave("Append")
+}
+
+// Say hands a text to a running turn; it is stored after the next results.
+func (h *Host) Say(turnID, text string) {
+	t := h.open(turnID)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.steers = append(t.steers, text)
 }
 
 func (h *Host) store(turnID string, m *turnv1.Message) {

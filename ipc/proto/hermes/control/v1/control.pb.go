@@ -69,6 +69,7 @@ type StatusResponse struct {
 	Model         *Model                 `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
 	Warnings      []string               `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	Stores        []*StoreStatus         `protobuf:"bytes,7,rep,name=stores,proto3" json:"stores,omitempty"`
+	Adapters      []*AdapterStatus       `protobuf:"bytes,8,rep,name=adapters,proto3" json:"adapters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,6 +153,98 @@ func (x *StatusResponse) GetStores() []*StoreStatus {
 	return nil
 }
 
+func (x *StatusResponse) GetAdapters() []*AdapterStatus {
+	if x != nil {
+		return x.Adapters
+	}
+	return nil
+}
+
+// AdapterStatus says how a chat platform is reached.
+type AdapterStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Platform      string                 `protobuf:"bytes,1,opt,name=platform,proto3" json:"platform,omitempty"`
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // connecting | connected | degraded | conflict | unauthorised | deaf, or down without a worker
+	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	LastReceive   float64                `protobuf:"fixed64,5,opt,name=last_receive,json=lastReceive,proto3" json:"last_receive,omitempty"` // Unix seconds of the last completed receive, 0 if none
+	Since         float64                `protobuf:"fixed64,6,opt,name=since,proto3" json:"since,omitempty"`                                // Unix seconds, of the state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdapterStatus) Reset() {
+	*x = AdapterStatus{}
+	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdapterStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdapterStatus) ProtoMessage() {}
+
+func (x *AdapterStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdapterStatus.ProtoReflect.Descriptor instead.
+func (*AdapterStatus) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AdapterStatus) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
+func (x *AdapterStatus) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *AdapterStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *AdapterStatus) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *AdapterStatus) GetLastReceive() float64 {
+	if x != nil {
+		return x.LastReceive
+	}
+	return 0
+}
+
+func (x *AdapterStatus) GetSince() float64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 type Supervisor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pid           int64                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -171,7 +264,7 @@ type Supervisor struct {
 
 func (x *Supervisor) Reset() {
 	*x = Supervisor{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -183,7 +276,7 @@ func (x *Supervisor) String() string {
 func (*Supervisor) ProtoMessage() {}
 
 func (x *Supervisor) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -196,7 +289,7 @@ func (x *Supervisor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervisor.ProtoReflect.Descriptor instead.
 func (*Supervisor) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{2}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Supervisor) GetPid() int64 {
@@ -303,7 +396,7 @@ type WorkerStatus struct {
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +408,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +421,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WorkerStatus) GetName() string {
@@ -474,7 +567,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +579,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +592,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Verdict) GetFds() string {
@@ -530,7 +623,7 @@ type ExitStatus struct {
 
 func (x *ExitStatus) Reset() {
 	*x = ExitStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +635,7 @@ func (x *ExitStatus) String() string {
 func (*ExitStatus) ProtoMessage() {}
 
 func (x *ExitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +648,7 @@ func (x *ExitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitStatus.ProtoReflect.Descriptor instead.
 func (*ExitStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExitStatus) GetCode() int32 {
@@ -611,7 +704,7 @@ type TurnCounts struct {
 
 func (x *TurnCounts) Reset() {
 	*x = TurnCounts{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +716,7 @@ func (x *TurnCounts) String() string {
 func (*TurnCounts) ProtoMessage() {}
 
 func (x *TurnCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +729,7 @@ func (x *TurnCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCounts.ProtoReflect.Descriptor instead.
 func (*TurnCounts) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TurnCounts) GetQueued() int64 {
@@ -670,7 +763,7 @@ type OutboxCounts struct {
 
 func (x *OutboxCounts) Reset() {
 	*x = OutboxCounts{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +775,7 @@ func (x *OutboxCounts) String() string {
 func (*OutboxCounts) ProtoMessage() {}
 
 func (x *OutboxCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +788,7 @@ func (x *OutboxCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxCounts.ProtoReflect.Descriptor instead.
 func (*OutboxCounts) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OutboxCounts) GetPending() int64 {
@@ -723,7 +816,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +828,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +841,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Model) GetProvider() string {
@@ -783,7 +876,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +888,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +901,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -841,7 +934,7 @@ type RestartWorkerRequest struct {
 
 func (x *RestartWorkerRequest) Reset() {
 	*x = RestartWorkerRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +946,7 @@ func (x *RestartWorkerRequest) String() string {
 func (*RestartWorkerRequest) ProtoMessage() {}
 
 func (x *RestartWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +959,7 @@ func (x *RestartWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RestartWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RestartWorkerRequest) GetName() string {
@@ -885,7 +978,7 @@ type RestartWorkerResponse struct {
 
 func (x *RestartWorkerResponse) Reset() {
 	*x = RestartWorkerResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +990,7 @@ func (x *RestartWorkerResponse) String() string {
 func (*RestartWorkerResponse) ProtoMessage() {}
 
 func (x *RestartWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1003,7 @@ func (x *RestartWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RestartWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RestartWorkerResponse) GetWorker() *WorkerStatus {
@@ -929,7 +1022,7 @@ type StopWorkerRequest struct {
 
 func (x *StopWorkerRequest) Reset() {
 	*x = StopWorkerRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1034,7 @@ func (x *StopWorkerRequest) String() string {
 func (*StopWorkerRequest) ProtoMessage() {}
 
 func (x *StopWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1047,7 @@ func (x *StopWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopWorkerRequest.ProtoReflect.Descriptor instead.
 func (*StopWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopWorkerRequest) GetName() string {
@@ -973,7 +1066,7 @@ type StopWorkerResponse struct {
 
 func (x *StopWorkerResponse) Reset() {
 	*x = StopWorkerResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1078,7 @@ func (x *StopWorkerResponse) String() string {
 func (*StopWorkerResponse) ProtoMessage() {}
 
 func (x *StopWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1091,7 @@ func (x *StopWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopWorkerResponse.ProtoReflect.Descriptor instead.
 func (*StopWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopWorkerResponse) GetWorker() *WorkerStatus {
@@ -1017,7 +1110,7 @@ type StartWorkerRequest struct {
 
 func (x *StartWorkerRequest) Reset() {
 	*x = StartWorkerRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1122,7 @@ func (x *StartWorkerRequest) String() string {
 func (*StartWorkerRequest) ProtoMessage() {}
 
 func (x *StartWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1135,7 @@ func (x *StartWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartWorkerRequest.ProtoReflect.Descriptor instead.
 func (*StartWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartWorkerRequest) GetName() string {
@@ -1061,7 +1154,7 @@ type StartWorkerResponse struct {
 
 func (x *StartWorkerResponse) Reset() {
 	*x = StartWorkerResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1166,7 @@ func (x *StartWorkerResponse) String() string {
 func (*StartWorkerResponse) ProtoMessage() {}
 
 func (x *StartWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1179,7 @@ func (x *StartWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartWorkerResponse.ProtoReflect.Descriptor instead.
 func (*StartWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StartWorkerResponse) GetWorker() *WorkerStatus {
@@ -1104,7 +1197,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1209,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1222,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 type ShutdownResponse struct {
@@ -1140,7 +1233,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1245,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1258,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 type LogsRequest struct {
@@ -1180,7 +1273,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1285,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1298,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogsRequest) GetWorker() string {
@@ -1251,7 +1344,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1356,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1369,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogLine) GetAt() float64 {
@@ -1342,7 +1435,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1447,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1460,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EventsRequest) GetAfterId() int64 {
@@ -1428,7 +1521,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1533,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1546,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Event) GetId() int64 {
@@ -1521,7 +1614,7 @@ type FdsRequest struct {
 
 func (x *FdsRequest) Reset() {
 	*x = FdsRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1626,7 @@ func (x *FdsRequest) String() string {
 func (*FdsRequest) ProtoMessage() {}
 
 func (x *FdsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1639,7 @@ func (x *FdsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FdsRequest.ProtoReflect.Descriptor instead.
 func (*FdsRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FdsRequest) GetWorker() string {
@@ -1568,7 +1661,7 @@ type FdsResponse struct {
 
 func (x *FdsResponse) Reset() {
 	*x = FdsResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1673,7 @@ func (x *FdsResponse) String() string {
 func (*FdsResponse) ProtoMessage() {}
 
 func (x *FdsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1686,7 @@ func (x *FdsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FdsResponse.ProtoReflect.Descriptor instead.
 func (*FdsResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FdsResponse) GetWorker() string {
@@ -1636,7 +1729,7 @@ type Fd struct {
 
 func (x *Fd) Reset() {
 	*x = Fd{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1741,7 @@ func (x *Fd) String() string {
 func (*Fd) ProtoMessage() {}
 
 func (x *Fd) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1754,7 @@ func (x *Fd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fd.ProtoReflect.Descriptor instead.
 func (*Fd) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Fd) GetFd() int32 {
@@ -1706,7 +1799,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1811,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1824,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{25}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SendRequest) GetChatId() string {
@@ -1787,7 +1880,7 @@ type SendResponse struct {
 
 func (x *SendResponse) Reset() {
 	*x = SendResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1892,7 @@ func (x *SendResponse) String() string {
 func (*SendResponse) ProtoMessage() {}
 
 func (x *SendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1905,7 @@ func (x *SendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResponse.ProtoReflect.Descriptor instead.
 func (*SendResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{26}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SendResponse) GetTurnId() string {
@@ -1845,7 +1938,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1950,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1963,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{27}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FollowRequest) GetTurnId() string {
@@ -1889,7 +1982,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1994,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2007,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{28}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InterruptRequest) GetTurnId() string {
@@ -1933,7 +2026,7 @@ type InterruptResponse struct {
 
 func (x *InterruptResponse) Reset() {
 	*x = InterruptResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2038,7 @@ func (x *InterruptResponse) String() string {
 func (*InterruptResponse) ProtoMessage() {}
 
 func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2051,7 @@ func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
 func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{29}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InterruptResponse) GetInterrupted() bool {
@@ -1978,7 +2071,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2083,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2096,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{30}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DecideRequest) GetApprovalId() string {
@@ -2030,7 +2123,7 @@ type DecideResponse struct {
 
 func (x *DecideResponse) Reset() {
 	*x = DecideResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2135,7 @@ func (x *DecideResponse) String() string {
 func (*DecideResponse) ProtoMessage() {}
 
 func (x *DecideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2148,7 @@ func (x *DecideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
 func (*DecideResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{31}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DecideResponse) GetApproved() bool {
@@ -2081,7 +2174,7 @@ type NoticesRequest struct {
 
 func (x *NoticesRequest) Reset() {
 	*x = NoticesRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2186,7 @@ func (x *NoticesRequest) String() string {
 func (*NoticesRequest) ProtoMessage() {}
 
 func (x *NoticesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2199,7 @@ func (x *NoticesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticesRequest.ProtoReflect.Descriptor instead.
 func (*NoticesRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{32}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NoticesRequest) GetChatId() string {
@@ -2127,7 +2220,7 @@ type OutboxNotice struct {
 
 func (x *OutboxNotice) Reset() {
 	*x = OutboxNotice{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2232,7 @@ func (x *OutboxNotice) String() string {
 func (*OutboxNotice) ProtoMessage() {}
 
 func (x *OutboxNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2245,7 @@ func (x *OutboxNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxNotice.ProtoReflect.Descriptor instead.
 func (*OutboxNotice) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{33}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OutboxNotice) GetOutboxId() int64 {
@@ -2185,7 +2278,7 @@ type AcknowledgeRequest struct {
 
 func (x *AcknowledgeRequest) Reset() {
 	*x = AcknowledgeRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2290,7 @@ func (x *AcknowledgeRequest) String() string {
 func (*AcknowledgeRequest) ProtoMessage() {}
 
 func (x *AcknowledgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2303,7 @@ func (x *AcknowledgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{34}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AcknowledgeRequest) GetOutboxId() int64 {
@@ -2228,7 +2321,7 @@ type AcknowledgeResponse struct {
 
 func (x *AcknowledgeResponse) Reset() {
 	*x = AcknowledgeResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2333,7 @@ func (x *AcknowledgeResponse) String() string {
 func (*AcknowledgeResponse) ProtoMessage() {}
 
 func (x *AcknowledgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2346,7 @@ func (x *AcknowledgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{35}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{36}
 }
 
 var File_hermes_control_v1_control_proto protoreflect.FileDescriptor
@@ -2261,7 +2354,7 @@ var File_hermes_control_v1_control_proto protoreflect.FileDescriptor
 const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"\x1fhermes/control/v1/control.proto\x12\x11hermes.control.v1\x1a\x19hermes/turn/v1/turn.proto\"\x0f\n" +
-	"\rStatusRequest\"\xfc\x02\n" +
+	"\rStatusRequest\"\xba\x03\n" +
 	"\x0eStatusResponse\x12=\n" +
 	"\n" +
 	"supervisor\x18\x01 \x01(\v2\x1d.hermes.control.v1.SupervisorR\n" +
@@ -2271,7 +2364,15 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x06outbox\x18\x04 \x01(\v2\x1f.hermes.control.v1.OutboxCountsR\x06outbox\x12.\n" +
 	"\x05model\x18\x05 \x01(\v2\x18.hermes.control.v1.ModelR\x05model\x12\x1a\n" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x126\n" +
-	"\x06stores\x18\a \x03(\v2\x1e.hermes.control.v1.StoreStatusR\x06stores\"\xab\x02\n" +
+	"\x06stores\x18\a \x03(\v2\x1e.hermes.control.v1.StoreStatusR\x06stores\x12<\n" +
+	"\badapters\x18\b \x03(\v2 .hermes.control.v1.AdapterStatusR\badapters\"\xaa\x01\n" +
+	"\rAdapterStatus\x12\x1a\n" +
+	"\bplatform\x18\x01 \x01(\tR\bplatform\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x12!\n" +
+	"\flast_receive\x18\x05 \x01(\x01R\vlastReceive\x12\x14\n" +
+	"\x05since\x18\x06 \x01(\x01R\x05since\"\xab\x02\n" +
 	"\n" +
 	"Supervisor\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\x03R\x03pid\x12\x18\n" +
@@ -2470,96 +2571,98 @@ func file_hermes_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_hermes_control_v1_control_proto_rawDescData
 }
 
-var file_hermes_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_hermes_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_hermes_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 0: hermes.control.v1.StatusRequest
 	(*StatusResponse)(nil),        // 1: hermes.control.v1.StatusResponse
-	(*Supervisor)(nil),            // 2: hermes.control.v1.Supervisor
-	(*WorkerStatus)(nil),          // 3: hermes.control.v1.WorkerStatus
-	(*Verdict)(nil),               // 4: hermes.control.v1.Verdict
-	(*ExitStatus)(nil),            // 5: hermes.control.v1.ExitStatus
-	(*TurnCounts)(nil),            // 6: hermes.control.v1.TurnCounts
-	(*OutboxCounts)(nil),          // 7: hermes.control.v1.OutboxCounts
-	(*Model)(nil),                 // 8: hermes.control.v1.Model
-	(*StoreStatus)(nil),           // 9: hermes.control.v1.StoreStatus
-	(*RestartWorkerRequest)(nil),  // 10: hermes.control.v1.RestartWorkerRequest
-	(*RestartWorkerResponse)(nil), // 11: hermes.control.v1.RestartWorkerResponse
-	(*StopWorkerRequest)(nil),     // 12: hermes.control.v1.StopWorkerRequest
-	(*StopWorkerResponse)(nil),    // 13: hermes.control.v1.StopWorkerResponse
-	(*StartWorkerRequest)(nil),    // 14: hermes.control.v1.StartWorkerRequest
-	(*StartWorkerResponse)(nil),   // 15: hermes.control.v1.StartWorkerResponse
-	(*ShutdownRequest)(nil),       // 16: hermes.control.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 17: hermes.control.v1.ShutdownResponse
-	(*LogsRequest)(nil),           // 18: hermes.control.v1.LogsRequest
-	(*LogLine)(nil),               // 19: hermes.control.v1.LogLine
-	(*EventsRequest)(nil),         // 20: hermes.control.v1.EventsRequest
-	(*Event)(nil),                 // 21: hermes.control.v1.Event
-	(*FdsRequest)(nil),            // 22: hermes.control.v1.FdsRequest
-	(*FdsResponse)(nil),           // 23: hermes.control.v1.FdsResponse
-	(*Fd)(nil),                    // 24: hermes.control.v1.Fd
-	(*SendRequest)(nil),           // 25: hermes.control.v1.SendRequest
-	(*SendResponse)(nil),          // 26: hermes.control.v1.SendResponse
-	(*FollowRequest)(nil),         // 27: hermes.control.v1.FollowRequest
-	(*InterruptRequest)(nil),      // 28: hermes.control.v1.InterruptRequest
-	(*InterruptResponse)(nil),     // 29: hermes.control.v1.InterruptResponse
-	(*DecideRequest)(nil),         // 30: hermes.control.v1.DecideRequest
-	(*DecideResponse)(nil),        // 31: hermes.control.v1.DecideResponse
-	(*NoticesRequest)(nil),        // 32: hermes.control.v1.NoticesRequest
-	(*OutboxNotice)(nil),          // 33: hermes.control.v1.OutboxNotice
-	(*AcknowledgeRequest)(nil),    // 34: hermes.control.v1.AcknowledgeRequest
-	(*AcknowledgeResponse)(nil),   // 35: hermes.control.v1.AcknowledgeResponse
-	nil,                           // 36: hermes.control.v1.LogLine.FieldsEntry
-	nil,                           // 37: hermes.control.v1.Event.FieldsEntry
-	(*v1.TurnEvent)(nil),          // 38: hermes.turn.v1.TurnEvent
+	(*AdapterStatus)(nil),         // 2: hermes.control.v1.AdapterStatus
+	(*Supervisor)(nil),            // 3: hermes.control.v1.Supervisor
+	(*WorkerStatus)(nil),          // 4: hermes.control.v1.WorkerStatus
+	(*Verdict)(nil),               // 5: hermes.control.v1.Verdict
+	(*ExitStatus)(nil),            // 6: hermes.control.v1.ExitStatus
+	(*TurnCounts)(nil),            // 7: hermes.control.v1.TurnCounts
+	(*OutboxCounts)(nil),          // 8: hermes.control.v1.OutboxCounts
+	(*Model)(nil),                 // 9: hermes.control.v1.Model
+	(*StoreStatus)(nil),           // 10: hermes.control.v1.StoreStatus
+	(*RestartWorkerRequest)(nil),  // 11: hermes.control.v1.RestartWorkerRequest
+	(*RestartWorkerResponse)(nil), // 12: hermes.control.v1.RestartWorkerResponse
+	(*StopWorkerRequest)(nil),     // 13: hermes.control.v1.StopWorkerRequest
+	(*StopWorkerResponse)(nil),    // 14: hermes.control.v1.StopWorkerResponse
+	(*StartWorkerRequest)(nil),    // 15: hermes.control.v1.StartWorkerRequest
+	(*StartWorkerResponse)(nil),   // 16: hermes.control.v1.StartWorkerResponse
+	(*ShutdownRequest)(nil),       // 17: hermes.control.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 18: hermes.control.v1.ShutdownResponse
+	(*LogsRequest)(nil),           // 19: hermes.control.v1.LogsRequest
+	(*LogLine)(nil),               // 20: hermes.control.v1.LogLine
+	(*EventsRequest)(nil),         // 21: hermes.control.v1.EventsRequest
+	(*Event)(nil),                 // 22: hermes.control.v1.Event
+	(*FdsRequest)(nil),            // 23: hermes.control.v1.FdsRequest
+	(*FdsResponse)(nil),           // 24: hermes.control.v1.FdsResponse
+	(*Fd)(nil),                    // 25: hermes.control.v1.Fd
+	(*SendRequest)(nil),           // 26: hermes.control.v1.SendRequest
+	(*SendResponse)(nil),          // 27: hermes.control.v1.SendResponse
+	(*FollowRequest)(nil),         // 28: hermes.control.v1.FollowRequest
+	(*InterruptRequest)(nil),      // 29: hermes.control.v1.InterruptRequest
+	(*InterruptResponse)(nil),     // 30: hermes.control.v1.InterruptResponse
+	(*DecideRequest)(nil),         // 31: hermes.control.v1.DecideRequest
+	(*DecideResponse)(nil),        // 32: hermes.control.v1.DecideResponse
+	(*NoticesRequest)(nil),        // 33: hermes.control.v1.NoticesRequest
+	(*OutboxNotice)(nil),          // 34: hermes.control.v1.OutboxNotice
+	(*AcknowledgeRequest)(nil),    // 35: hermes.control.v1.AcknowledgeRequest
+	(*AcknowledgeResponse)(nil),   // 36: hermes.control.v1.AcknowledgeResponse
+	nil,                           // 37: hermes.control.v1.LogLine.FieldsEntry
+	nil,                           // 38: hermes.control.v1.Event.FieldsEntry
+	(*v1.TurnEvent)(nil),          // 39: hermes.turn.v1.TurnEvent
 }
 var file_hermes_control_v1_control_proto_depIdxs = []int32{
-	2,  // 0: hermes.control.v1.StatusResponse.supervisor:type_name -> hermes.control.v1.Supervisor
-	3,  // 1: hermes.control.v1.StatusResponse.workers:type_name -> hermes.control.v1.WorkerStatus
-	6,  // 2: hermes.control.v1.StatusResponse.turns:type_name -> hermes.control.v1.TurnCounts
-	7,  // 3: hermes.control.v1.StatusResponse.outbox:type_name -> hermes.control.v1.OutboxCounts
-	8,  // 4: hermes.control.v1.StatusResponse.model:type_name -> hermes.control.v1.Model
-	9,  // 5: hermes.control.v1.StatusResponse.stores:type_name -> hermes.control.v1.StoreStatus
-	4,  // 6: hermes.control.v1.WorkerStatus.verdict:type_name -> hermes.control.v1.Verdict
-	5,  // 7: hermes.control.v1.WorkerStatus.last_exit:type_name -> hermes.control.v1.ExitStatus
-	3,  // 8: hermes.control.v1.RestartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
-	3,  // 9: hermes.control.v1.StopWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
-	3,  // 10: hermes.control.v1.StartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
-	36, // 11: hermes.control.v1.LogLine.fields:type_name -> hermes.control.v1.LogLine.FieldsEntry
-	37, // 12: hermes.control.v1.Event.fields:type_name -> hermes.control.v1.Event.FieldsEntry
-	24, // 13: hermes.control.v1.FdsResponse.fds:type_name -> hermes.control.v1.Fd
-	0,  // 14: hermes.control.v1.Control.Status:input_type -> hermes.control.v1.StatusRequest
-	10, // 15: hermes.control.v1.Control.RestartWorker:input_type -> hermes.control.v1.RestartWorkerRequest
-	12, // 16: hermes.control.v1.Control.StopWorker:input_type -> hermes.control.v1.StopWorkerRequest
-	14, // 17: hermes.control.v1.Control.StartWorker:input_type -> hermes.control.v1.StartWorkerRequest
-	16, // 18: hermes.control.v1.Control.Shutdown:input_type -> hermes.control.v1.ShutdownRequest
-	18, // 19: hermes.control.v1.Control.Logs:input_type -> hermes.control.v1.LogsRequest
-	20, // 20: hermes.control.v1.Control.Events:input_type -> hermes.control.v1.EventsRequest
-	22, // 21: hermes.control.v1.Control.Fds:input_type -> hermes.control.v1.FdsRequest
-	25, // 22: hermes.control.v1.Chat.Send:input_type -> hermes.control.v1.SendRequest
-	27, // 23: hermes.control.v1.Chat.Follow:input_type -> hermes.control.v1.FollowRequest
-	28, // 24: hermes.control.v1.Chat.Interrupt:input_type -> hermes.control.v1.InterruptRequest
-	30, // 25: hermes.control.v1.Chat.Decide:input_type -> hermes.control.v1.DecideRequest
-	32, // 26: hermes.control.v1.Chat.Notices:input_type -> hermes.control.v1.NoticesRequest
-	34, // 27: hermes.control.v1.Chat.Acknowledge:input_type -> hermes.control.v1.AcknowledgeRequest
-	1,  // 28: hermes.control.v1.Control.Status:output_type -> hermes.control.v1.StatusResponse
-	11, // 29: hermes.control.v1.Control.RestartWorker:output_type -> hermes.control.v1.RestartWorkerResponse
-	13, // 30: hermes.control.v1.Control.StopWorker:output_type -> hermes.control.v1.StopWorkerResponse
-	15, // 31: hermes.control.v1.Control.StartWorker:output_type -> hermes.control.v1.StartWorkerResponse
-	17, // 32: hermes.control.v1.Control.Shutdown:output_type -> hermes.control.v1.ShutdownResponse
-	19, // 33: hermes.control.v1.Control.Logs:output_type -> hermes.control.v1.LogLine
-	21, // 34: hermes.control.v1.Control.Events:output_type -> hermes.control.v1.Event
-	23, // 35: hermes.control.v1.Control.Fds:output_type -> hermes.control.v1.FdsResponse
-	26, // 36: hermes.control.v1.Chat.Send:output_type -> hermes.control.v1.SendResponse
-	38, // 37: hermes.control.v1.Chat.Follow:output_type -> hermes.turn.v1.TurnEvent
-	29, // 38: hermes.control.v1.Chat.Interrupt:output_type -> hermes.control.v1.InterruptResponse
-	31, // 39: hermes.control.v1.Chat.Decide:output_type -> hermes.control.v1.DecideResponse
-	33, // 40: hermes.control.v1.Chat.Notices:output_type -> hermes.control.v1.OutboxNotice
-	35, // 41: hermes.control.v1.Chat.Acknowledge:output_type -> hermes.control.v1.AcknowledgeResponse
-	28, // [28:42] is the sub-list for method output_type
-	14, // [14:28] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	3,  // 0: hermes.control.v1.StatusResponse.supervisor:type_name -> hermes.control.v1.Supervisor
+	4,  // 1: hermes.control.v1.StatusResponse.workers:type_name -> hermes.control.v1.WorkerStatus
+	7,  // 2: hermes.control.v1.StatusResponse.turns:type_name -> hermes.control.v1.TurnCounts
+	8,  // 3: hermes.control.v1.StatusResponse.outbox:type_name -> hermes.control.v1.OutboxCounts
+	9,  // 4: hermes.control.v1.StatusResponse.model:type_name -> hermes.control.v1.Model
+	10, // 5: hermes.control.v1.StatusResponse.stores:type_name -> hermes.control.v1.StoreStatus
+	2,  // 6: hermes.control.v1.StatusResponse.adapters:type_name -> hermes.control.v1.AdapterStatus
+	5,  // 7: hermes.control.v1.WorkerStatus.verdict:type_name -> hermes.control.v1.Verdict
+	6,  // 8: hermes.control.v1.WorkerStatus.last_exit:type_name -> hermes.control.v1.ExitStatus
+	4,  // 9: hermes.control.v1.RestartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
+	4,  // 10: hermes.control.v1.StopWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
+	4,  // 11: hermes.control.v1.StartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
+	37, // 12: hermes.control.v1.LogLine.fields:type_name -> hermes.control.v1.LogLine.FieldsEntry
+	38, // 13: hermes.control.v1.Event.fields:type_name -> hermes.control.v1.Event.FieldsEntry
+	25, // 14: hermes.control.v1.FdsResponse.fds:type_name -> hermes.control.v1.Fd
+	0,  // 15: hermes.control.v1.Control.Status:input_type -> hermes.control.v1.StatusRequest
+	11, // 16: hermes.control.v1.Control.RestartWorker:input_type -> hermes.control.v1.RestartWorkerRequest
+	13, // 17: hermes.control.v1.Control.StopWorker:input_type -> hermes.control.v1.StopWorkerRequest
+	15, // 18: hermes.control.v1.Control.StartWorker:input_type -> hermes.control.v1.StartWorkerRequest
+	17, // 19: hermes.control.v1.Control.Shutdown:input_type -> hermes.control.v1.ShutdownRequest
+	19, // 20: hermes.control.v1.Control.Logs:input_type -> hermes.control.v1.LogsRequest
+	21, // 21: hermes.control.v1.Control.Events:input_type -> hermes.control.v1.EventsRequest
+	23, // 22: hermes.control.v1.Control.Fds:input_type -> hermes.control.v1.FdsRequest
+	26, // 23: hermes.control.v1.Chat.Send:input_type -> hermes.control.v1.SendRequest
+	28, // 24: hermes.control.v1.Chat.Follow:input_type -> hermes.control.v1.FollowRequest
+	29, // 25: hermes.control.v1.Chat.Interrupt:input_type -> hermes.control.v1.InterruptRequest
+	31, // 26: hermes.control.v1.Chat.Decide:input_type -> hermes.control.v1.DecideRequest
+	33, // 27: hermes.control.v1.Chat.Notices:input_type -> hermes.control.v1.NoticesRequest
+	35, // 28: hermes.control.v1.Chat.Acknowledge:input_type -> hermes.control.v1.AcknowledgeRequest
+	1,  // 29: hermes.control.v1.Control.Status:output_type -> hermes.control.v1.StatusResponse
+	12, // 30: hermes.control.v1.Control.RestartWorker:output_type -> hermes.control.v1.RestartWorkerResponse
+	14, // 31: hermes.control.v1.Control.StopWorker:output_type -> hermes.control.v1.StopWorkerResponse
+	16, // 32: hermes.control.v1.Control.StartWorker:output_type -> hermes.control.v1.StartWorkerResponse
+	18, // 33: hermes.control.v1.Control.Shutdown:output_type -> hermes.control.v1.ShutdownResponse
+	20, // 34: hermes.control.v1.Control.Logs:output_type -> hermes.control.v1.LogLine
+	22, // 35: hermes.control.v1.Control.Events:output_type -> hermes.control.v1.Event
+	24, // 36: hermes.control.v1.Control.Fds:output_type -> hermes.control.v1.FdsResponse
+	27, // 37: hermes.control.v1.Chat.Send:output_type -> hermes.control.v1.SendResponse
+	39, // 38: hermes.control.v1.Chat.Follow:output_type -> hermes.turn.v1.TurnEvent
+	30, // 39: hermes.control.v1.Chat.Interrupt:output_type -> hermes.control.v1.InterruptResponse
+	32, // 40: hermes.control.v1.Chat.Decide:output_type -> hermes.control.v1.DecideResponse
+	34, // 41: hermes.control.v1.Chat.Notices:output_type -> hermes.control.v1.OutboxNotice
+	36, // 42: hermes.control.v1.Chat.Acknowledge:output_type -> hermes.control.v1.AcknowledgeResponse
+	29, // [29:43] is the sub-list for method output_type
+	15, // [15:29] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_hermes_control_v1_control_proto_init() }
@@ -2573,7 +2676,7 @@ func file_hermes_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_control_v1_control_proto_rawDesc), len(file_hermes_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

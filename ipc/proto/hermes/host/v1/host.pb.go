@@ -301,9 +301,9 @@ type AcceptResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"` // the turn that answers the message: if it was steered, the one that ran
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // nothing was done; the rest tells what the first call did
+	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // nothing was done; the rest tells what the first call did, or that it still waits
 	Disposition   Disposition            `protobuf:"varint,4,opt,name=disposition,proto3,enum=hermes.host.v1.Disposition" json:"disposition,omitempty"`
-	Ahead         uint32                 `protobuf:"varint,5,opt,name=ahead,proto3" json:"ahead,omitempty"`            // turns of the session before it, at the first call
+	Ahead         uint32                 `protobuf:"varint,5,opt,name=ahead,proto3" json:"ahead,omitempty"`            // turns of the session before it
 	Interrupted   string                 `protobuf:"bytes,6,opt,name=interrupted,proto3" json:"interrupted,omitempty"` // the turn that this message ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
