@@ -60,7 +60,7 @@ func (s *State) PutNotice(ctx context.Context, r OutboxRow, kind string, pause t
 // within the window is looped from then on: it may be what ends the supervisor.
 func (s *State) Restarted(ctx context.Context, turnID string, fence uint64, window time.Duration) (Turn, error) {
 	return write(ctx, s.database, func(t *tx) (Turn, error) {
-		u, err := s.requeue(t, turnID, fence)
+		u, err := s.requeue(t, turnID, fence, 1)
 		if err != nil || u.State != TurnQueued {
 			return u, err
 		}

@@ -14,6 +14,8 @@ type Telemetry struct {
 	path string
 	o    Options
 
+	opening sync.Mutex // held while a file is opened in place of one that has failed
+
 	mu     sync.Mutex
 	db     *database
 	closed bool
@@ -48,20 +50,38 @@ func (t *Telemetry) open(ctx context.Context) (*database, error) {
 	return open(ctx, t.path, kind{migrations: "telemetry", sync: "NORMAL"}, t.o)
 }
 
-// current returns the open file, after opening a new one if the last was deleted or has failed otherwise.
+// current returns the open file, after opening a new one if the last was deleted or has failed otherwise. Who asks how the
+// store does need not wait for that: a disk may take long to open a file.
 func (t *Telemetry) current(ctx context.Context) (*database, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed || t.db.health.failure() == nil {
-		return t.db, nil
+	if d, ok := t.usable(); ok {
+		return d, nil
+	}
+	t.opening.Lock()
+	defer t.opening.Unlock()
+	if d, ok := t.usable(); ok {
+		return d, nil // somebody else opened it
 	}
 	d, err := t.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	old := t.db
-	t.db = d
+	t.mu.Lock()
+	old, closed := t.db, t.closed
+	if !closed {
+		t.db = d
+	}
+	t.mu.Unlock()
+	if closed {
+		return old, ignore(d.Close(), ErrFailed)
+	}
 	return d, ignore(old.Close(), ErrFailed)
+}
+
+// usable returns the file; ok is false if another one should be opened.
+func (t *Telemetry) usable() (d *database, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.db, t.closed || t.db.health.failure() == nil
 }
 
 // ignore is err unless it is the one that was to be expected.
@@ -81,9 +101,10 @@ func (t *Telemetry) last() *database {
 // Close writes what is queued and closes the file.
 func (t *Telemetry) Close() error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.closed = true
-	return t.db.Close()
+	d := t.db
+	t.mu.Unlock()
+	return d.Close()
 }
 
 // Health says how the store does.

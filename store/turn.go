@@ -85,10 +85,15 @@ func storeQuestion(t *tx, u Turn, now time.Time) error {
 // Requeue takes a leased turn from a worker that died, and counts the loss. A turn that is queued or done is returned
 // as it is.
 func (s *State) Requeue(ctx context.Context, turnID string, fence uint64) (Turn, error) {
-	return write(ctx, s.database, func(t *tx) (Turn, error) { return s.requeue(t, turnID, fence) })
+	return write(ctx, s.database, func(t *tx) (Turn, error) { return s.requeue(t, turnID, fence, 1) })
 }
 
-func (s *State) requeue(t *tx, turnID string, fence uint64) (Turn, error) {
+// Release is Requeue for a lease that ends by plan: it counts as no interruption.
+func (s *State) Release(ctx context.Context, turnID string, fence uint64) (Turn, error) {
+	return write(ctx, s.database, func(t *tx) (Turn, error) { return s.requeue(t, turnID, fence, 0) })
+}
+
+func (s *State) requeue(t *tx, turnID string, fence uint64, interrupted int) (Turn, error) {
 	u, err := turn(t, turnID)
 	if err != nil || u.State != TurnLeased {
 		return u, err
@@ -96,7 +101,7 @@ func (s *State) requeue(t *tx, turnID string, fence uint64) (Turn, error) {
 	if u.Fence != fence {
 		return u, lost(u, fence)
 	}
-	if _, err := t.run("UPDATE hs_turns SET state = 'queued', worker = '', interrupted = interrupted + 1 WHERE id = ?", turnID); err != nil {
+	if _, err := t.run("UPDATE hs_turns SET state = 'queued', worker = '', interrupted = interrupted + ? WHERE id = ?", interrupted, turnID); err != nil {
 		return u, err
 	}
 	return turn(t, turnID)

@@ -350,3 +350,23 @@ func TestAStepWithoutARoleIsRefused(t *testing.T) {
 		t.Errorf("half of it is stored: %v", got)
 	}
 }
+
+func TestAReleasedTurnCountsNoInterruption(t *testing.T) {
+	ctx := context.Background()
+	s := storetest.State(t, store.Options{})
+	id := accept(t, s, "1").TurnID
+	for range 5 {
+		u := lease(t, s, id)
+		u, err := s.Release(ctx, id, u.Fence)
+		if err != nil || u.State != store.TurnQueued || u.Interrupted != 0 {
+			t.Fatal(u, err)
+		}
+		if again, err := s.Release(ctx, id, u.Fence); err != nil || again.State != store.TurnQueued {
+			t.Error("released twice: ", again, err)
+		}
+	}
+	u := lease(t, s, id)
+	if _, err := s.Release(ctx, id, u.Fence-1); !errors.Is(err, store.ErrLeaseLost) {
+		t.Error("with an old fence: ", err)
+	}
+}

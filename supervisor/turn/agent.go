@@ -19,6 +19,7 @@ type agent struct {
 	client    agentv1.AgentClient
 	load      int
 	detached  bool
+	leaving   bool      // its end is planned: what it runs is cut by no fault of its own
 	picked    uint64    // when it was last chosen
 	notBefore time.Time // see agentPause
 }

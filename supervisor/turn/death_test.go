@@ -87,6 +87,34 @@ func TestTurnLostThreeTimesIsParkedWithReasons(t *testing.T) {
 	})
 }
 
+// Planned ends are no fault of the turn's: any number of them may cut it, and it goes on.
+func TestTurnCutByPlanThreeTimesIsNotParked(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.tools("tools", map[string]scriptedTool{"work": {readOnly: true, invoke: ok("done")}})
+		var ends atomic.Int32
+		script := obey(func(run *agentRun, at string) bool {
+			if at != "before append" || ends.Load() >= 5 {
+				return false
+			}
+			r.hub.Leaving(run.id)
+			ends.Add(1)
+			return true
+		})
+		a := r.accept("main", "m1", "call:work")
+		for i := range 5 {
+			r.agent("agent-1", script)
+			r.eventually("the agent is replaced", func() bool { return ends.Load() >= int32(i+1) })
+		}
+		r.agent("agent-1", script)
+		if got := r.final(a.TurnID); got.Outcome != turnv1.Outcome_OUTCOME_COMPLETED {
+			t.Fatalf("final is %v", got)
+		}
+		if u := r.turn(a.TurnID); u.Interrupted != 0 {
+			t.Errorf("%d interruptions were counted", u.Interrupted)
+		}
+	})
+}
+
 // A step in between shows that the turn gets on, so its deaths are counted anew.
 func TestTurnThatGetsOnIsNotParked(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

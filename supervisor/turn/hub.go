@@ -10,6 +10,7 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -146,7 +147,28 @@ func (h *Hub) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything the hub runs and waits for it. Turns that were running stay leased in the store.
+// Release gives the turns that run back to the store, to be taken up at the next start. The end of the supervisor is no
+// fault of theirs, so it counts no lost lease. What the store does not take before ctx ends stays leased.
+func (h *Hub) Release(ctx context.Context) {
+	h.mu.Lock()
+	var running []store.Turn
+	for _, l := range h.turns {
+		if l.lease != nil && !l.done {
+			l.released = true
+			running = append(running, l.turn)
+		}
+	}
+	h.mu.Unlock()
+	for _, t := range running {
+		if _, err := h.store.Release(ctx, t.ID, t.Fence); err != nil && !errors.Is(err, store.ErrLeaseLost) {
+			h.log.Warn("a turn stays leased over the end of the supervisor", "turn", t.ID, "error", err)
+			continue
+		}
+		h.event("turn_released", t.Worker, t.ID, "the supervisor ends; it goes on after the next start", nil)
+	}
+}
+
+// Close ends everything the hub runs and waits for it. Turns that were running and not released stay leased in the store.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -220,6 +242,16 @@ func (h *Hub) Attach(id ipc.Identity, conn grpc.ClientConnInterface) (detach fun
 		return func() {}
 	}
 	return sync.OnceFunc(leave)
+}
+
+// Leaving says that the end of a worker is planned: a turn that does not finish before it counts no lost lease, or three
+// replacements in a row would park it.
+func (h *Hub) Leaving(id ipc.Identity) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a := h.agents[id.Worker]; a != nil && a.id.Incarnation == id.Incarnation {
+		a.leaving = true
+	}
 }
 
 // Register adds the hub's services to the server of one worker. The server must put the worker's identity into the

@@ -39,6 +39,7 @@ type loss struct {
 	why     string
 	refused bool // the agent never took the turn: no fault of the turn's
 	gone    bool // the agent is or may be dead
+	planned bool // the agent was to end: no fault of the turn's
 }
 
 // run leases a turn to an agent and stays with it until it is finished or the lease is lost.
@@ -62,7 +63,8 @@ func (h *Hub) run(l *live, a *agent) {
 	if ls.unstored {
 		l.notBefore = h.now().Add(storePause)
 	}
-	ended, unstored := l.done, ls.unstored
+	ended, unstored := l.done || l.released, ls.unstored
+	how.planned = a.leaving
 	h.mu.Unlock()
 	switch {
 	case ended || h.ctx.Err() != nil:
@@ -184,7 +186,11 @@ func (h *Hub) putBack(l *live, ls *lease, how loss) {
 func (h *Hub) giveBack(l *live, ls *lease, how loss) {
 	var t store.Turn
 	err := h.persist(h.ctx, "requeue turn", func(ctx context.Context) (err error) {
-		t, err = h.store.Requeue(ctx, l.id, ls.fence)
+		if how.planned {
+			t, err = h.store.Release(ctx, l.id, ls.fence)
+		} else {
+			t, err = h.store.Requeue(ctx, l.id, ls.fence)
+		}
 		if errors.Is(err, store.ErrLeaseLost) {
 			t, err = h.store.Turn(ctx, l.id)
 		}
@@ -204,8 +210,12 @@ func (h *Hub) giveBack(l *live, ls *lease, how loss) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.turn = t
+	if how.planned {
+		how.why = "was replaced before the turn had finished"
+	} else {
+		l.lost++
+	}
 	l.lastLoss = ls.agent.id.Worker + " " + how.why
-	l.lost++
 	l.feed.queued(0)
 	h.event("turn_requeued", ls.agent.id.Worker, t.ID, how.why, map[string]string{"lost": fmt.Sprint(l.lost)})
 }

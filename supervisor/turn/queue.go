@@ -37,6 +37,7 @@ type live struct {
 	busy      bool      // a goroutine leases, runs or ends it
 	done      bool
 	refused   bool   // the store refused its lease at least once
+	released  bool   // given back to the store, as the supervisor ends
 	lost      int    // leases lost in a row without a new step, as Interrupted in the store
 	lastLoss  string // why the last one was lost
 	stopped   bool   // a person interrupted it

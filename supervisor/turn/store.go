@@ -14,6 +14,7 @@ type Store interface {
 	Open(ctx context.Context) ([]store.Turn, error)
 	Lease(ctx context.Context, turnID, worker string) (store.Turn, error)
 	Requeue(ctx context.Context, turnID string, fence uint64) (store.Turn, error)
+	Release(ctx context.Context, turnID string, fence uint64) (store.Turn, error)
 	AppendSteps(ctx context.Context, turnID string, fence uint64, steps []store.Message, systemPrompt string) ([]int64, error)
 	FinishTurn(ctx context.Context, f store.Finish) (store.Turn, error)
 	Turn(ctx context.Context, id string) (store.Turn, error)

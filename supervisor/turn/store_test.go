@@ -53,6 +53,13 @@ func (f *fullDisk) Requeue(ctx context.Context, id string, fence uint64) (store.
 	return f.Store.Requeue(ctx, id, fence)
 }
 
+func (f *fullDisk) Release(ctx context.Context, id string, fence uint64) (store.Turn, error) {
+	if err := f.refuse(); err != nil {
+		return store.Turn{}, err
+	}
+	return f.Store.Release(ctx, id, fence)
+}
+
 func (f *fullDisk) AppendSteps(ctx context.Context, id string, fence uint64, steps []store.Message, prompt string) ([]int64, error) {
 	if err := f.refuse(); err != nil {
 		return nil, err

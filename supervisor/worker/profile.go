@@ -1,0 +1,27 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
+)
+
+// Profile asks the worker's process for a profile. It takes as long as the profile is asked to take, at most the deadline of
+// the call.
+func (w *Worker) Profile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
+	b := w.look().body
+	if b == nil {
+		return nil, fmt.Errorf("worker %s does not serve: %w", w.spec.Name, ipc.ErrRefused)
+	}
+	p, err := b.profile(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("profile of worker %s: %w", w.spec.Name, err)
+	}
+	return p, nil
+}
+
+func (i *instance) profile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
+	return workerv1.NewProfilerClient(i.peer.Conn).Profile(ctx, r)
+}
