@@ -64,6 +64,7 @@ var access = map[string][]string{
 	"/hermes.control.v1.Pairing/Approve":      {RoleOperator},
 	"/hermes.control.v1.Pairing/Revoke":       {RoleOperator},
 	"/hermes.control.v1.Pairing/ClearPending": {RoleOperator},
+	"/hermes.control.v1.Timeline/Tell":        {RoleOperator},
 
 	"/hermes.control.v1.Chat/Send":        {RoleOperator},
 	"/hermes.control.v1.Chat/Follow":      {RoleOperator},

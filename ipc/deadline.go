@@ -17,6 +17,8 @@ var deadlines = map[string]time.Duration{
 	// The caller passes the drain budget; this is only the ceiling.
 	"/hermes.worker.v1.Worker/Drain": 10 * time.Minute,
 	"/hermes.worker.v1.Worker/Stats": time.Second,
+	// Half a minute of processor time is measured at most.
+	"/hermes.worker.v1.Profiler/Profile": 40 * time.Second,
 
 	"/hermes.agent.v1.Agent/Interrupt": 5 * time.Second,
 
@@ -85,6 +87,7 @@ var deadlines = map[string]time.Duration{
 	"/hermes.control.v1.Chat/Interrupt":   10 * time.Second,
 	"/hermes.control.v1.Chat/Decide":      30 * time.Second,
 	"/hermes.control.v1.Chat/Acknowledge": 30 * time.Second,
+	"/hermes.control.v1.Timeline/Tell":    10 * time.Second,
 }
 
 // streams names the streaming methods. They have no total deadline; what bounds each instead is said here.

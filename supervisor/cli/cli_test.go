@@ -90,6 +90,8 @@ type rig struct {
 	base    string
 	control *fakeControl
 	boards  *fakeBoards
+
+	timeline fakeTimeline
 }
 
 func newRig(t *testing.T) *rig {
@@ -109,6 +111,7 @@ func newRig(t *testing.T) *rig {
 	}
 	s := grpc.NewServer(ipc.ServerOptions(nil, nil)...)
 	controlv1.RegisterControlServer(s, r.control)
+	controlv1.RegisterTimelineServer(s, &r.timeline)
 	hostv1.RegisterBoardsServer(s, r.boards)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()

@@ -17,7 +17,7 @@ func (p *program) ctl() *cobra.Command {
   hermes-supervisor ctl workers -o json
   hermes-supervisor ctl logs -f agent-1
   hermes-supervisor ctl restart tools`,
-	}, p.ctlStatus(), p.ctlWorkers(), p.ctlRestart(), p.ctlStop(), p.ctlStart(), p.ctlLogs(), p.ctlEvents(), p.ctlFds())
+	}, p.ctlStatus(), p.ctlWorkers(), p.ctlRestart(), p.ctlStop(), p.ctlStart(), p.ctlLogs(), p.ctlEvents(), p.ctlTimeline(), p.ctlFds())
 }
 
 // control runs f with a client of the running supervisor.

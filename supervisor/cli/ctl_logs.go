@@ -130,7 +130,11 @@ func (p *program) eventText(e *controlv1.Event) string {
 	if e.Message != "" {
 		text += ": " + e.Message
 	}
-	return printable(text) + fieldsText(e.Fields)
+	fields := maps.Clone(e.Fields)
+	// Many lines each, which would hide the event; the timeline shows them.
+	delete(fields, "log")
+	delete(fields, "samples")
+	return printable(text) + fieldsText(fields)
 }
 
 func fieldsText(fields map[string]string) string {

@@ -75,6 +75,7 @@ func Serve(l net.Listener, s Services, log hclog.Logger) *Server {
 	server := &Server{grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
 	controlv1.RegisterControlServer(server.grpc, &controlService{services: s, life: ctx})
 	controlv1.RegisterChatServer(server.grpc, &chatService{hub: s.Hub, life: ctx})
+	controlv1.RegisterTimelineServer(server.grpc, &timelineService{journal: s.Journal})
 	if s.Register != nil {
 		s.Register(server.grpc)
 	}

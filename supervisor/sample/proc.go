@@ -343,3 +343,30 @@ func (p Proc) OOMKills() uint64 {
 	}
 	return 0
 }
+
+// Memory reads how much memory the machine has, or the control group of this process if that allows less. It is 0 if the
+// kernel does not tell.
+func (p Proc) Memory() int64 {
+	total := int64(0)
+	if data, err := os.ReadFile(filepath.Join(string(p), "meminfo")); err == nil {
+		for line := range bytes.Lines(data) {
+			if rest, ok := bytes.CutPrefix(line, []byte("MemTotal:")); ok {
+				total = kibibytes(rest)
+			}
+		}
+	}
+	data, _ := os.ReadFile(filepath.Join(string(p), "self", "cgroup"))
+	for line := range bytes.Lines(data) {
+		group, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::"))
+		if !ok {
+			continue
+		}
+		for dir := string(group); dir != "/" && dir != "." && dir != ""; dir = filepath.Dir(dir) {
+			text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "memory.max"))
+			if most := int64(number(bytes.TrimSpace(text))); err == nil && most > 0 && (total == 0 || most < total) {
+				total = most
+			}
+		}
+	}
+	return total
+}

@@ -21,10 +21,13 @@ type Sampler struct {
 	mu     sync.Mutex
 	series map[*Series]struct{}
 
-	// Only the goroutine of Run uses these: the last picture of all processes, and the newest pid when it was taken.
+	// Only the goroutine of Run uses these: whether a process has been made since the last round, the newest pid then, and
+	// where the kernel keeps no lists of children the last picture of all processes.
+	stirred  bool
+	newest   int
+	lists    bool
 	table    Table
 	families map[int][]int
-	newest   int
 }
 
 // NewSampler returns a sampler of proc. An interval of 0 is Interval.
@@ -32,7 +35,7 @@ func NewSampler(proc Proc, every time.Duration) *Sampler {
 	if every <= 0 {
 		every = Interval
 	}
-	return &Sampler{proc: proc, every: every, series: map[*Series]struct{}{}}
+	return &Sampler{proc: proc, every: every, series: map[*Series]struct{}{}, lists: proc.listsChildren()}
 }
 
 // Proc is what the sampler reads.
@@ -95,7 +98,7 @@ func (s *Sampler) tick(now time.Time) {
 		if p.Zombie() || p.RSS == 0 {
 			continue // it is ending: what it held a moment ago is the better evidence
 		}
-		below := s.below(r.pid)
+		below := s.below(r)
 		r.add(now, p, s.family(below), below)
 	}
 	s.ticks.Add(1)
@@ -124,29 +127,38 @@ func (s *Sampler) reading(r *Series) (Process, error) {
 	return p, err
 }
 
-// lookAround takes the table of processes anew if a process has been made since the last one: on an idle machine that
-// saves all of its cost. A process that has moved to another parent since is still found where it was, which is right: it
-// was made below the worker.
+// lookAround finds out whether a process has been made since the last round: on an idle machine that saves all of the cost
+// of looking for descendants.
 func (s *Sampler) lookAround() {
 	newest, ok := s.proc.lastPID()
-	if ok && newest == s.newest && s.table != nil {
+	s.stirred = !ok || newest != s.newest || s.newest == 0
+	s.newest = newest
+	if !s.stirred || s.lists {
 		return
 	}
 	table, err := s.proc.Table()
 	if err != nil {
 		return // the old one is better than none
 	}
-	s.table, s.families, s.newest = table, table.families(), newest
+	s.table, s.families = table, table.families()
 }
 
-// below finds the descendants of pid.
-func (s *Sampler) below(pid int) []Stat {
-	pids := s.table.below(s.families, pid)
-	out := make([]Stat, 0, len(pids))
-	for _, pid := range pids {
-		out = append(out, s.table[pid])
+// below finds the descendants of a watched process.
+func (s *Sampler) below(r *Series) []Stat {
+	known := r.Descendants()
+	switch {
+	case !s.lists:
+		pids := s.table.below(s.families, r.pid)
+		out := make([]Stat, 0, len(pids))
+		for _, pid := range pids {
+			out = append(out, s.table[pid])
+		}
+		return out
+	case !s.stirred && r.looked:
+		return known
 	}
-	return out
+	r.looked = true
+	return s.proc.offspring(r.pid, known)
 }
 
 func (s *Sampler) family(below []Stat) Family {
@@ -171,6 +183,7 @@ type Series struct {
 	limit   int64
 	began   time.Time
 	sampler *Sampler
+	looked  bool // for descendants, by the goroutine of Sampler.Run
 
 	mu         sync.Mutex
 	seconds    ring
@@ -192,6 +205,16 @@ func (r *Series) add(now time.Time, p Process, f Family, below []Stat) {
 		r.lastMinute = now
 		r.minutes.add(small)
 	}
+}
+
+// Refresh takes a reading at once: the first one, of a process that has just been made, says little.
+func (r *Series) Refresh() {
+	p, err := r.sampler.proc.use(r.pid)
+	if err != nil || p.Start != r.start || p.Zombie() || p.RSS == 0 {
+		return
+	}
+	p.FDLimit = r.FDLimit()
+	r.add(time.Now(), p, r.Last().Family, r.Descendants())
 }
 
 // Last returns the newest reading.

@@ -129,9 +129,13 @@ func TestSamplerKeepsTheLastReadingOfOneThatEnds(t *testing.T) {
 func TestSamplerSavesTheTable(t *testing.T) {
 	p := tree(t)
 	s := NewSampler(p, 0)
+	r, err := s.Watch(100)
+	if err != nil {
+		t.Fatal(err)
+	}
 	below := func() int {
 		s.lookAround()
-		return len(s.below(100))
+		return len(s.below(r))
 	}
 	if n := below(); n != 2 {
 		t.Fatalf("%d below", n)
@@ -142,7 +146,7 @@ func TestSamplerSavesTheTable(t *testing.T) {
 	if n := below(); n != 2 {
 		t.Errorf("%d below although no process was made", n)
 	}
-	if f := s.family(s.below(100)); f.Processes != 1 {
+	if f := s.family(s.below(r)); f.Processes != 1 {
 		t.Errorf("a process that is gone counts: %+v", f)
 	}
 	if err := os.WriteFile(filepath.Join(string(p), "loadavg"), []byte("0 0 0 1/1 16566\n"), 0o600); err != nil {

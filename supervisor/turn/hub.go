@@ -148,12 +148,13 @@ func (h *Hub) Start(ctx context.Context) error {
 }
 
 // Release gives the turns that run back to the store, to be taken up at the next start. The end of the supervisor is no
-// fault of theirs, so it counts no lost lease. What the store does not take before ctx ends stays leased.
+// fault of theirs, so it counts no lost lease. One that makes a tool call at this moment may be what ends the supervisor: it
+// stays leased, as does what the store does not take before ctx ends.
 func (h *Hub) Release(ctx context.Context) {
 	h.mu.Lock()
 	var running []store.Turn
 	for _, l := range h.turns {
-		if l.lease != nil && !l.done {
+		if l.lease != nil && !l.done && len(l.calls) == 0 {
 			l.released = true
 			running = append(running, l.turn)
 		}

@@ -390,6 +390,9 @@ type WorkerStatus struct {
 	InFlight         uint32                 `protobuf:"varint,17,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	NextStartSeconds float64                `protobuf:"fixed64,18,opt,name=next_start_seconds,json=nextStartSeconds,proto3" json:"next_start_seconds,omitempty"` // while waiting
 	LogLinesDropped  int64                  `protobuf:"varint,19,opt,name=log_lines_dropped,json=logLinesDropped,proto3" json:"log_lines_dropped,omitempty"`
+	SparePid         int64                  `protobuf:"varint,20,opt,name=spare_pid,json=sparePid,proto3" json:"spare_pid,omitempty"` // of the process that takes over at a death, 0: none
+	SpareRssBytes    int64                  `protobuf:"varint,21,opt,name=spare_rss_bytes,json=spareRssBytes,proto3" json:"spare_rss_bytes,omitempty"`
+	SpareAnonBytes   int64                  `protobuf:"varint,22,opt,name=spare_anon_bytes,json=spareAnonBytes,proto3" json:"spare_anon_bytes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -557,6 +560,27 @@ func (x *WorkerStatus) GetLogLinesDropped() int64 {
 	return 0
 }
 
+func (x *WorkerStatus) GetSparePid() int64 {
+	if x != nil {
+		return x.SparePid
+	}
+	return 0
+}
+
+func (x *WorkerStatus) GetSpareRssBytes() int64 {
+	if x != nil {
+		return x.SpareRssBytes
+	}
+	return 0
+}
+
+func (x *WorkerStatus) GetSpareAnonBytes() int64 {
+	if x != nil {
+		return x.SpareAnonBytes
+	}
+	return 0
+}
+
 type Verdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fds           string                 `protobuf:"bytes,1,opt,name=fds,proto3" json:"fds,omitempty"`
@@ -617,6 +641,8 @@ type ExitStatus struct {
 	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	At            float64                `protobuf:"fixed64,5,opt,name=at,proto3" json:"at,omitempty"` // Unix seconds
 	Pid           int64                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
+	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`   // who wanted it, empty if nobody did
+	Log           []string               `protobuf:"bytes,8,rep,name=log,proto3" json:"log,omitempty"` // its last lines
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -691,6 +717,20 @@ func (x *ExitStatus) GetPid() int64 {
 		return x.Pid
 	}
 	return 0
+}
+
+func (x *ExitStatus) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ExitStatus) GetLog() []string {
+	if x != nil {
+		return x.Log
+	}
+	return nil
 }
 
 type TurnCounts struct {
@@ -2389,7 +2429,7 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	" \x01(\x03R\n" +
 	"goroutines\x12\x1d\n" +
 	"\n" +
-	"anon_bytes\x18\v \x01(\x03R\tanonBytes\"\xe2\x04\n" +
+	"anon_bytes\x18\v \x01(\x03R\tanonBytes\"\xd1\x05\n" +
 	"\fWorkerStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -2412,10 +2452,13 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\bprogress\x18\x10 \x01(\x04R\bprogress\x12\x1b\n" +
 	"\tin_flight\x18\x11 \x01(\rR\binFlight\x12,\n" +
 	"\x12next_start_seconds\x18\x12 \x01(\x01R\x10nextStartSeconds\x12*\n" +
-	"\x11log_lines_dropped\x18\x13 \x01(\x03R\x0flogLinesDropped\"-\n" +
+	"\x11log_lines_dropped\x18\x13 \x01(\x03R\x0flogLinesDropped\x12\x1b\n" +
+	"\tspare_pid\x18\x14 \x01(\x03R\bsparePid\x12&\n" +
+	"\x0fspare_rss_bytes\x18\x15 \x01(\x03R\rspareRssBytes\x12(\n" +
+	"\x10spare_anon_bytes\x18\x16 \x01(\x03R\x0espareAnonBytes\"-\n" +
 	"\aVerdict\x12\x10\n" +
 	"\x03fds\x18\x01 \x01(\tR\x03fds\x12\x10\n" +
-	"\x03rss\x18\x02 \x01(\tR\x03rss\"\x8a\x01\n" +
+	"\x03rss\x18\x02 \x01(\tR\x03rss\"\xac\x01\n" +
 	"\n" +
 	"ExitStatus\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
@@ -2423,7 +2466,9 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x0e\n" +
 	"\x02at\x18\x05 \x01(\x01R\x02at\x12\x10\n" +
-	"\x03pid\x18\x06 \x01(\x03R\x03pid\"V\n" +
+	"\x03pid\x18\x06 \x01(\x03R\x03pid\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12\x10\n" +
+	"\x03log\x18\b \x03(\tR\x03log\"V\n" +
 	"\n" +
 	"TurnCounts\x12\x16\n" +
 	"\x06queued\x18\x01 \x01(\x03R\x06queued\x12\x18\n" +

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+)
+
+// defaultSince is how far back the timeline goes: the night before.
+const defaultSince = 24 * time.Hour
+
+func (p *program) ctlTimeline() *cobra.Command {
+	r := &controlv1.TellRequest{}
+	since, long := defaultSince, false
+	c := &cobra.Command{
+		Use:   "timeline",
+		Short: "Tell what happened, and why, as one story",
+		Long: `Timeline tells each death with its cause, who wanted it, what the worker held, what became of the turns that it cut, and
+what followed; and what led there: leaks, replacements, starts and stops of the supervisor. It answers questions like "why was
+the bot silent from 22:51 to 23:02?". With --long it shows the readings before each death and the last log lines as well.`,
+		Example: `  hermes-supervisor ctl timeline --since 1h
+  hermes-supervisor ctl timeline --worker agent-1 --long
+  hermes-supervisor ctl timeline --since 24h -o json | jq '.stories[] | select(.kind == "death") | {at, worker, cause, message}'`,
+		Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if since > 0 {
+				r.Since = float64(time.Now().Add(-since).UnixMicro()) / 1e6
+			}
+			return p.connected(c.Context(), func(conn grpc.ClientConnInterface) error {
+				told, err := controlv1.NewTimelineClient(conn).Tell(c.Context(), r)
+				if err != nil {
+					return fmt.Errorf("timeline: %w", err)
+				}
+				return p.print(told, func(w io.Writer) error { return p.timeline(w, told, long) })
+			})
+		},
+	}
+	c.Flags().DurationVar(&since, "since", since, "of this last `time`, for example 1h; 0: all there is")
+	c.Flags().StringVar(&r.Worker, "worker", "", "only what this `worker` did or held")
+	c.Flags().BoolVarP(&long, "long", "l", false, "with the readings and log lines before each death")
+	_ = c.RegisterFlagCompletionFunc("worker", func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
+		return p.completeWorkers(c, nil, s)
+	})
+	return p.withOutput(c)
+}
+
+// timeline writes a line a story, and under it one for each turn that it cut.
+func (p *program) timeline(w io.Writer, r *controlv1.TellResponse, long bool) error {
+	if len(r.Stories) == 0 {
+		_, err := fmt.Fprintln(w, "nothing happened")
+		return err
+	}
+	if r.Cut {
+		fmt.Fprintln(w, "(older events are left out; ask for a shorter time)")
+	}
+	day := ""
+	for _, s := range r.Stories {
+		if d := moment(s.At).Format("2006-01-02"); d != day {
+			day = d
+			fmt.Fprintln(w, p.colour(dim, day))
+		}
+		fmt.Fprintf(w, "%s  %-14s %s\n", moment(s.At).Format("15:04:05"), who(s), p.colour(storyColour(s), storyText(s)))
+		for _, t := range s.Turns {
+			fmt.Fprintf(w, "%26s%s\n", "", printable("turn "+t.TurnId+": "+t.Seen))
+		}
+		if long {
+			details(w, s)
+		}
+	}
+	return nil
+}
+
+func who(s *controlv1.Story) string {
+	if s.Worker == "" {
+		return "supervisor"
+	}
+	return oneLine(s.Worker, 14)
+}
+
+// storyText is the story in one line.
+func storyText(s *controlv1.Story) string {
+	text := strings.ReplaceAll(s.Kind, "_", " ")
+	if s.Kind == "death" {
+		text = "died (" + s.Cause
+		switch {
+		case s.Signal != "":
+			text += ", " + s.Signal
+		case s.Code != "":
+			text += ", code " + s.Code
+		}
+		if s.Uptime != "" {
+			text += ", up " + s.Uptime
+		}
+		text += ")"
+	}
+	if s.Message != "" {
+		text += ": " + s.Message
+	}
+	if s.Next != "" {
+		text += " → " + s.Next
+	}
+	return oneLine(text, 220)
+}
+
+func storyColour(s *controlv1.Story) string {
+	switch {
+	case s.Kind == "death" && (s.Cause == "planned" || s.Cause == "operator"):
+		return ""
+	case s.Kind == "death", s.Kind == "worker_degraded", s.Kind == "over_limit", s.Kind == "watchdog_stuck":
+		return red
+	case s.Kind == "leak_suspected", s.Kind == "recycling", s.Kind == "recycle_due", s.Kind == "child_ended", s.Kind == "memory_total":
+		return yellow
+	case s.Kind == "worker_recovered":
+		return green
+	}
+	return ""
+}
+
+func details(w io.Writer, s *controlv1.Story) {
+	for _, list := range [][]string{s.Samples, s.Log} {
+		for _, l := range list {
+			fmt.Fprintf(w, "%26s| %s\n", "", oneLine(l, 200))
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package control
+
+import (
+	"context"
+	"strings"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
+)
+
+// mostTold bounds the events of one timeline: a crash loop of hours, in some tens of MiB for a moment.
+const mostTold = 20_000
+
+// timelineService tells stories from the journal.
+type timelineService struct {
+	controlv1.UnimplementedTimelineServer
+	journal Journal
+}
+
+// Tell reads the journal from a time on and tells what happened.
+func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*controlv1.TellResponse, error) {
+	var events []store.Event
+	filter := store.EventFilter{Since: unixTime(r.Since), Limit: mostTold}
+	err := t.journal.Read(ctx, filter, false, func(e store.Event) error {
+		events = append(events, e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &controlv1.TellResponse{Cut: len(events) == mostTold}
+	for _, s := range event.Tell(events) {
+		if r.Worker == "" || s.Worker == r.Worker || s.Holds(r.Worker) {
+			out.Stories = append(out.Stories, storyMessage(s))
+		}
+	}
+	return out, nil
+}
+
+func storyMessage(s *event.Story) *controlv1.Story {
+	out := &controlv1.Story{
+		At: unixSeconds(s.At), Kind: s.Kind, Worker: s.Worker, Pid: int64(s.PID), Message: s.Message,
+		Cause: s.Fields["cause"], Code: s.Fields["code"], Signal: s.Fields["signal"], By: s.Fields["by"], Uptime: s.Fields["uptime"],
+		Samples: list(s.Fields["samples"], "; "), Log: list(s.Fields["log"], "\n"), Next: s.Next, Fields: map[string]string{},
+	}
+	if out.Signal != "" {
+		out.Code = ""
+	}
+	for k, v := range s.Fields {
+		switch k {
+		case "cause", "code", "signal", "by", "uptime", "samples", "log":
+		default:
+			out.Fields[k] = v
+		}
+	}
+	for _, h := range s.Turns {
+		m := &controlv1.HeldTurn{TurnId: h.Turn, HeldBy: h.By, ResumedBy: h.ResumedBy, Outcome: h.Outcome, Seen: h.Seen(s.At)}
+		if !h.Resumed.IsZero() {
+			m.ResumedAt = unixSeconds(h.Resumed)
+		}
+		if !h.Ended.IsZero() {
+			m.EndedAt = unixSeconds(h.Ended)
+		}
+		out.Turns = append(out.Turns, m)
+	}
+	return out
+}
+
+func list(s, separator string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, separator)
+}

@@ -1,0 +1,234 @@
+package event
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// A Story is one thing that happened, with what led to it and what followed, told from the events of all parts.
+type Story struct {
+	At      time.Time
+	Kind    string // death, or the kind of its event
+	Worker  string // empty: the supervisor
+	PID     int
+	Message string
+	Fields  map[string]string // of the event: of a death cause, code, signal, by, last readings, samples, log
+	Turns   []*Held           // that it cut
+	Next    string            // what followed for the worker, empty if that is not known yet
+}
+
+// Holds says whether the story cut a turn that a worker held.
+func (s *Story) Holds(worker string) bool {
+	return slices.ContainsFunc(s.Turns, func(h *Held) bool { return h.By == worker })
+}
+
+// Held is a turn that was cut by a story, and what became of it.
+type Held struct {
+	Turn      string
+	By        string    // who held it
+	Resumed   time.Time // zero: not yet
+	ResumedBy string
+	Ended     time.Time // zero: not yet
+	Outcome   string    // finished, parked, …
+	cut       time.Time
+}
+
+// KindDeath is the kind of stories about the end of a worker's process.
+const KindDeath = "death"
+
+// telling are the events that are a story of their own. Deaths, starts and stops have rules of their own.
+var telling = []string{
+	"leak_suspected", "recycle_due", "recycling", "child_ended", "over_limit", "memory_total",
+	"worker_hung", "worker_degraded", "worker_recovered", "worker_disabled",
+	"turn_parked", "turn_vanished", "call_unknown", "outbox_unknown", "outbox_rejected", "watchdog_stuck", KindEventsDropped,
+	KindSupervisorReady,
+}
+
+// closely is how far apart the broken connection of a process and its death may be noticed.
+const closely = 3 * time.Second
+
+// A teller makes stories of events in their order.
+type teller struct {
+	stories []*Story
+	leased  map[string]string // turn → worker that holds it
+	lost    map[string]loss   // turn → its newest loss
+	waiting map[string][]*Held
+	next    map[string]*Story // worker → its death, until something follows
+	running bool              // the supervisor was started and not stopped since
+	stop    *Story            // of the supervisor, until its next start
+}
+
+type loss struct {
+	worker string
+	at     time.Time
+}
+
+// Tell makes stories of events, which must be in order.
+func Tell(events []store.Event) []*Story {
+	t := &teller{leased: map[string]string{}, lost: map[string]loss{}, waiting: map[string][]*Held{}, next: map[string]*Story{}}
+	for _, e := range events {
+		t.take(e)
+	}
+	return t.stories
+}
+
+func (t *teller) take(e store.Event) {
+	switch {
+	case e.Kind == "worker_exited":
+		t.died(e)
+	case e.Kind == "worker_restarting", e.Kind == "worker_ready":
+		t.followed(e)
+	case e.Kind == KindSupervisorStarted:
+		t.started(e)
+	case e.Kind == KindSupervisorStopping:
+		t.stop = t.tell(e, e.Kind)
+		t.running = false
+	case strings.HasPrefix(e.Kind, "turn_"):
+		t.turn(e)
+	}
+	if slices.Contains(telling, e.Kind) {
+		t.tell(e, e.Kind)
+	}
+}
+
+func (t *teller) tell(e store.Event, kind string) *Story {
+	s := &Story{At: e.Time, Kind: kind, Worker: e.Worker, PID: e.PID, Message: e.Message, Fields: e.Fields}
+	if e.TurnID != "" {
+		s.Message = "turn " + e.TurnID + ": " + s.Message
+	}
+	t.stories = append(t.stories, s)
+	return s
+}
+
+// died tells of a death. The ends that come with the end of the supervisor are part of that story.
+func (t *teller) died(e store.Event) {
+	if t.stop != nil && e.Fields["cause"] == "planned" {
+		return
+	}
+	s := t.tell(e, KindDeath)
+	t.next[e.Worker] = s
+	for turn, worker := range t.leased {
+		if worker == e.Worker {
+			t.hold(s, turn, worker)
+			delete(t.leased, turn)
+		}
+	}
+	for turn, l := range t.lost {
+		if l.worker == e.Worker && e.Time.Sub(l.at) < closely {
+			t.hold(s, turn, l.worker)
+			delete(t.lost, turn)
+		}
+	}
+	slices.SortFunc(s.Turns, func(a, b *Held) int { return strings.Compare(a.Turn, b.Turn) })
+}
+
+// hold notes that a story cut a turn. What was lost a moment ago may have been taken up by now.
+func (t *teller) hold(s *Story, turn, worker string) {
+	for _, w := range t.waiting[turn] {
+		if w.By == worker && s.Kind == KindDeath && s.At.Sub(w.cut) < closely {
+			s.Turns = append(s.Turns, w)
+			return
+		}
+	}
+	h := &Held{Turn: turn, By: worker, cut: s.At}
+	s.Turns = append(s.Turns, h)
+	t.waiting[turn] = append(t.waiting[turn], h)
+}
+
+// followed notes what came after a death.
+func (t *teller) followed(e store.Event) {
+	s := t.next[e.Worker]
+	if s == nil {
+		return
+	}
+	switch delay := e.Fields["delay"]; {
+	case e.Kind == "worker_ready":
+		s.Next = "served again after " + short(e.Time.Sub(s.At))
+		delete(t.next, e.Worker)
+	case delay != "" && delay != "0s":
+		s.Next = "next start after " + delay + ": " + e.Message
+	default:
+		s.Next = "started again at once"
+	}
+}
+
+// started tells of a start of the supervisor. One that was not stopped before was killed, or the machine went down.
+func (t *teller) started(e store.Event) {
+	s := t.tell(e, e.Kind)
+	if t.running {
+		s.Message += "; the one before it ended without a stop: it was killed, or the machine went down"
+	}
+	for turn, worker := range t.leased {
+		if t.running {
+			t.hold(s, turn, worker)
+		}
+		delete(t.leased, turn)
+	}
+	t.running, t.stop = true, nil
+	clear(t.next)
+}
+
+// turn follows the turns.
+func (t *teller) turn(e store.Event) {
+	id := e.TurnID
+	switch e.Kind {
+	case "turn_leased":
+		t.leased[id] = e.Worker
+		for _, h := range t.waiting[id] {
+			if h.Resumed.IsZero() {
+				h.Resumed, h.ResumedBy = e.Time, e.Worker
+			}
+		}
+	case "turn_requeued":
+		if t.leased[id] != e.Worker {
+			return // told with the death that was noticed first
+		}
+		delete(t.leased, id)
+		t.lost[id] = loss{e.Worker, e.Time}
+		t.waiting[id] = append(t.waiting[id], &Held{Turn: id, By: e.Worker, cut: e.Time})
+	case "turn_released":
+		delete(t.leased, id)
+		if t.stop != nil {
+			t.hold(t.stop, id, e.Worker)
+		}
+	case "turn_finished", "turn_parked", "turn_interrupted", "turn_failed":
+		delete(t.leased, id)
+		for _, h := range t.waiting[id] {
+			h.Ended, h.Outcome = e.Time, strings.TrimPrefix(e.Kind, "turn_")
+			if o := e.Fields["outcome"]; o != "" {
+				h.Outcome = o
+			}
+		}
+		delete(t.waiting, id)
+		delete(t.lost, id)
+	}
+}
+
+// short rounds a duration to what a person reads. What was noticed the other way round took no time.
+func short(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// Seen says what the person saw whose turn was cut at a time.
+func (h *Held) Seen(cut time.Time) string {
+	switch {
+	case h.Ended.IsZero() && h.Resumed.IsZero():
+		return "it waits to be taken up"
+	case h.Ended.IsZero():
+		return "taken up by " + h.ResumedBy + " after " + short(h.Resumed.Sub(cut)) + ", not answered yet"
+	case h.Resumed.IsZero():
+		return "its end came after " + short(h.Ended.Sub(cut)) + ": " + h.Outcome
+	case h.Outcome == "completed" || h.Outcome == "ok" || h.Outcome == "done":
+		return "taken up by " + h.ResumedBy + " after " + short(h.Resumed.Sub(cut)) + ", answered after " + short(h.Ended.Sub(cut))
+	}
+	return "taken up by " + h.ResumedBy + " after " + short(h.Resumed.Sub(cut)) + ", ended after " + short(h.Ended.Sub(cut)) + ": " + h.Outcome
+}

@@ -1,0 +1,175 @@
+package event
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+var night = time.Date(2026, 3, 1, 22, 51, 0, 0, time.UTC)
+
+// script makes events of lines "seconds kind worker turn key=value…"; the message is the rest after " # ".
+func script(t *testing.T, lines ...string) []store.Event {
+	t.Helper()
+	var out []store.Event
+	for i, line := range lines {
+		text, message, _ := strings.Cut(line, " # ")
+		f := strings.Fields(text)
+		at, err := time.ParseDuration(f[0] + "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := store.Event{ID: int64(i + 1), Time: night.Add(at), Kind: f[1], Message: message, Fields: map[string]string{}}
+		for _, word := range f[2:] {
+			switch k, v, ok := strings.Cut(word, "="); {
+			case ok:
+				e.Fields[k] = v
+			case strings.HasPrefix(word, "t-"):
+				e.TurnID = word
+			default:
+				e.Worker = word
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// told writes stories as lines, to be compared.
+func told(stories []*Story) string {
+	var b strings.Builder
+	for _, s := range stories {
+		b.WriteString(s.At.Format("15:04:05") + " " + s.Kind + " " + s.Worker)
+		if s.Message != "" {
+			b.WriteString(": " + s.Message)
+		}
+		if s.Next != "" {
+			b.WriteString(" → " + s.Next)
+		}
+		b.WriteString("\n")
+		for _, h := range s.Turns {
+			b.WriteString("  " + h.Turn + ": " + h.Seen(s.At) + "\n")
+		}
+	}
+	return b.String()
+}
+
+func TestTimeline(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		events []string
+		want   string
+	}{
+		{"nothing", nil, ""},
+		{"a death and what became of its turns", []string{
+			"0 turn_leased agent-1 t-1",
+			"0 turn_leased agent-1 t-2",
+			"1 turn_finished agent-1 t-2 outcome=completed",
+			"10 turn_requeued agent-1 t-1 # connection lost",
+			"10.002 turn_leased agent-2 t-1",
+			"10.005 worker_exited agent-1 cause=crashed code=2 # panic: the sky is falling",
+			"10.006 worker_restarting agent-1 delay=0s # at once",
+			"10.065 worker_ready agent-1",
+			"14 turn_finished agent-2 t-1 outcome=completed",
+		}, `22:51:10 death agent-1: panic: the sky is falling → served again after 60ms
+  t-1: taken up by agent-2 after 0s, answered after 4s
+`},
+		{"a death that is noticed before its broken connections", []string{
+			"0 turn_leased agent-1 t-1",
+			"10 worker_exited agent-1 cause=killed signal=SIGKILL # SIGKILL from outside the supervisor",
+			"10.001 turn_requeued agent-1 t-1 # connection lost",
+			"10.1 worker_ready agent-1",
+			"10.2 turn_leased agent-1 t-1",
+		}, `22:51:10 death agent-1: SIGKILL from outside the supervisor → served again after 100ms
+  t-1: taken up by agent-1 after 200ms, not answered yet
+`},
+		{"out of restarts", []string{
+			"0 worker_exited tools cause=crashed",
+			"0 worker_restarting tools delay=1m3s # more than 5 failures",
+			"0 worker_degraded tools # more than 5 failures",
+		}, `22:51:00 death tools → next start after 1m3s: more than 5 failures
+22:51:00 worker_degraded tools: more than 5 failures
+`},
+		{"a stop of the supervisor tells its workers' ends with it", []string{
+			"0 supervisor_started # version 1",
+			"1 turn_leased agent-1 t-1",
+			"5 supervisor_stopping # draining for up to 1s",
+			"6 turn_released agent-1 t-1",
+			"6 worker_exited agent-1 cause=planned # end of the supervisor",
+			"7 supervisor_started # version 1",
+			"7.5 turn_leased agent-2 t-1",
+			"9 turn_finished agent-2 t-1 outcome=completed",
+		}, `22:51:00 supervisor_started : version 1
+22:51:05 supervisor_stopping : draining for up to 1s
+  t-1: taken up by agent-2 after 2.5s, answered after 4s
+22:51:07 supervisor_started : version 1
+`},
+		{"a supervisor that was killed", []string{
+			"0 supervisor_started # version 1",
+			"1 turn_leased agent-1 t-1",
+			"9 supervisor_started # version 1",
+			"9 turn_requeued agent-1 t-1 # the supervisor ended while the turn ran",
+			"9.5 turn_parked supervisor t-1 outcome=parked # lost three times",
+		}, `22:51:00 supervisor_started : version 1
+22:51:09 supervisor_started : version 1; the one before it ended without a stop: it was killed, or the machine went down
+  t-1: its end came after 500ms: parked
+22:51:09 turn_parked supervisor: turn t-1: lost three times
+`},
+		{"a replacement ahead of a limit", []string{
+			"0 leak_suspected tools # grew from 14 to 300",
+			"60 recycle_due tools # 80 %; it is replaced when it has nothing in hand",
+			"70 recycling tools # 81 %",
+			"70.1 worker_exited tools cause=planned # replaced: 81 %",
+			"70.1 worker_restarting tools delay=0s # at once",
+		}, `22:51:00 leak_suspected tools: grew from 14 to 300
+22:52:00 recycle_due tools: 80 %; it is replaced when it has nothing in hand
+22:52:10 recycling tools: 81 %
+22:52:10 death tools: replaced: 81 % → started again at once
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := told(Tell(script(t, c.events...))); got != c.want {
+				t.Errorf("told:\n%s\nwant:\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+// The incident of the field: a client crashes, the retried turn is cut by a restart of the service, and once more by a
+// second one. There it was 12 minutes of silence; here the turn goes on each time, and the story is short.
+func TestTheNightOfTwelveSilentMinutesIsToldInFewLines(t *testing.T) {
+	stories := Tell(script(t,
+		"-3600 supervisor_started # version 1",
+		"0 turn_leased agent-1 t-7",
+		"4 turn_requeued agent-1 t-7 # connection lost",
+		"4 worker_exited agent-1 cause=crashed code=2 # panic: nil client",
+		"4.01 turn_leased agent-2 t-7",
+		"4.1 worker_ready agent-1",
+		"60 supervisor_stopping # draining for up to 1m0s",
+		"120 turn_released agent-2 t-7",
+		"121 supervisor_started # version 1",
+		"121.3 supervisor_ready",
+		"121.4 turn_leased agent-1 t-7",
+		"180 supervisor_stopping # draining for up to 1m0s",
+		"240 turn_released agent-1 t-7",
+		"241 supervisor_started # version 1",
+		"241.3 supervisor_ready",
+		"241.4 turn_leased agent-2 t-7",
+		"250 turn_finished agent-2 t-7 outcome=completed",
+	))
+	text := told(stories)
+	if n := strings.Count(text, "\n"); n >= 20 {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+	for _, want := range []string{
+		"22:51:04 death agent-1: panic: nil client → served again after 100ms\n  t-7: taken up by agent-2 after 10ms, answered after 4m6s",
+		"22:52:00 supervisor_stopping : draining for up to 1m0s\n  t-7: taken up by agent-1 after 1m1s, answered after 3m10s",
+		"22:54:00 supervisor_stopping : draining for up to 1m0s\n  t-7: taken up by agent-2 after 1m1s, answered after 1m10s",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing:\n%s\nin:\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package sample
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// household runs a script that prints pids on one line and then waits; it returns them.
+func household(t *testing.T, script string) (pid int, printed []int) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, p := range printed {
+			_ = syscall.Kill(p, syscall.SIGKILL)
+		}
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range strings.Fields(line) {
+		p, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed = append(printed, p)
+	}
+	return cmd.Process.Pid, printed
+}
+
+func pids(list []Stat) []int {
+	var out []int
+	for _, s := range list {
+		out = append(out, s.PID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestOffspringIsWhatTheTableShows(t *testing.T) {
+	if !System.listsChildren() {
+		t.Skip("this kernel keeps no lists of children")
+	}
+	// A child with a session of its own, and a grandchild.
+	pid, _ := household(t, `setsid sleep 1000 & printf '%s ' $!; sh -c 'sleep 1000 & echo $!; wait' & wait`)
+	table, err := System.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pids(System.offspring(pid, nil)), table.Descendants(pid); !slices.Equal(got, want) || len(got) < 2 {
+		t.Errorf("%v, the table has %v", got, want)
+	}
+	if got := System.offspring(os.Getpid(), nil); !slices.Contains(pids(got), pid) {
+		t.Errorf("our own child is not among %v", got)
+	}
+}
+
+func TestWhoLostItsParentIsStillBelow(t *testing.T) {
+	if !System.listsChildren() {
+		t.Skip("this kernel keeps no lists of children")
+	}
+	pid, printed := household(t, `sleep 1000 & echo $!; wait`)
+	known := System.offspring(pid, nil)
+	if got := pids(known); !slices.Equal(got, printed) {
+		t.Fatalf("%v, want %v", got, printed)
+	}
+	stranger := os.Getpid()
+	if got := pids(System.offspring(stranger, known)); !slices.Contains(got, printed[0]) {
+		t.Errorf("%v without %v", got, printed)
+	}
+	known[0].Start++ // the pid is somebody else's by now
+	if got := System.offspring(printed[0], known); len(got) != 0 {
+		t.Errorf("another process with the same pid is taken for it: %v", got)
+	}
+}
