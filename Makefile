@@ -17,6 +17,7 @@ MODULES := . $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -no
 SEED     ?=
 MESSAGES ?= 2000
 SOAK     ?= 20000
+SOAK_TIME ?= 30m
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test vet race e2e chaos soak fuzz bench lint gen install uninstall clean
@@ -47,7 +48,8 @@ e2e: ## the end-to-end tests alone, in words
 chaos: ## kill everything at random while MESSAGES messages are answered (SEED repeats a run)
 	HERMES_E2E_MESSAGES=$(MESSAGES) HERMES_E2E_SEED=$(SEED) go test -count=1 -v -timeout 3h -tags $(TAGS) -run EveryMessageIsAnsweredOnce ./e2e/...
 
-soak: ## chaos for hours, with SOAK messages
+soak: ## half an hour (SOAK_TIME) of leaking, crashing, freezing, flooding workers, then chaos with SOAK messages
+	HERMES_SOAK=$(SOAK_TIME) go test -count=1 -v -timeout 24h -tags $(TAGS) -run Soak ./supervisor
 	@$(MAKE) -s chaos MESSAGES=$(SOAK)
 
 fuzz: ## each parser for 30 s

@@ -43,7 +43,9 @@ func measureIdle(r *report, h *home, _ *provider, o options) error {
 	if err != nil {
 		return err
 	}
+	wokenBefore := wakeups(h.cmd.Process.Pid)
 	time.Sleep(o.idle)
+	woken := wakeups(h.cmd.Process.Pid)
 	after, err := h.cpu()
 	if err != nil {
 		return err
@@ -76,7 +78,27 @@ func measureIdle(r *report, h *home, _ *provider, o options) error {
 	}
 	r.add("idle CPU of the supervisor", "% of a core", percent(after[supervisor]-before[supervisor]))
 	r.add("idle CPU of the tree", "% of a core", percent(all))
+	r.add("idle wakeups of the supervisor", "a second", float64(woken-wokenBefore)/o.idle.Seconds())
 	return nil
+}
+
+// wakeups counts how often the threads of a process went to sleep by themselves, which they do once for each time that they
+// were woken.
+func wakeups(pid int) (n int64) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, path := range threads {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for line := range strings.Lines(string(data)) {
+			if rest, ok := strings.CutPrefix(line, "voluntary_ctxt_switches:"); ok {
+				v, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+				n += v
+			}
+		}
+	}
+	return n
 }
 
 // measureTurns measures what a turn takes beside the provider's own time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -47,12 +49,18 @@ type fleetParts struct {
 	make   func(worker.Spec) *worker.Worker
 	busy   func(worker string) int // turns or calls that a worker has in hand
 	record func(store.Event)       // does not block
+	// evidence keeps what workers held before they were replaced, nil for nowhere.
+	evidence *evidence
+	total    int64 // bytes of memory that all workers together may hold, 0 for no limit
 }
 
 // newFleet returns an empty fleet that does not run yet.
 func newFleet(p fleetParts) *fleet {
 	f := &fleet{proc: p.proc, make: p.make}
-	f.leaks = &leakWatch{workers: f.list, busy: p.busy, record: p.record, watched: map[string]*watched{}}
+	f.leaks = &leakWatch{
+		workers: f.list, busy: p.busy, record: p.record, total: p.total, watched: map[string]*watched{},
+		recycle: newRecycler(p.proc, p.evidence, p.record),
+	}
 	return f
 }
 
@@ -70,12 +78,20 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 			leave, unwatch := s.hub.Attach(id, conn), s.adapters.attach(id, conn)
 			return func() { unwatch(); leave() }
 		},
-		Event: s.journal.Record,
+		Leaving: s.hub.Leaving,
+		Event:   s.journal.Record,
 	}
-	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, RunDir: s.o.RunDir, Version: s.o.Version}
+	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, Starts: worker.NewStarts(),
+		Busy:   func(name string) bool { return s.hub.Busy(name) > 0 },
+		RunDir: s.o.RunDir, Version: s.o.Version}
+	total := s.o.Config.Supervisor.TotalMemory
+	if total == 0 {
+		total = sample.System.Memory() / 4 * 3
+	}
 	f := newFleet(fleetParts{
-		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.journal.Record,
-		make: func(spec worker.Spec) *worker.Worker { return worker.New(spec, hooks, env) },
+		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.journal.Record, total: total,
+		evidence: &evidence{dir: filepath.Join(s.o.Config.Home, filepath.FromSlash(evidenceFolder)), now: s.now},
+		make:     func(spec worker.Spec) *worker.Worker { return worker.New(spec, hooks, env) },
 	})
 	for _, spec := range list {
 		if err := f.add(spec); err != nil {
@@ -148,7 +164,7 @@ func (f *fleet) run(m *member) {
 		f.leaks.forget(m.Name())
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.life.Err() == nil {
+		if !f.closed { // what ends with the supervisor stays on the list to the last
 			f.forget(m)
 		}
 	})
@@ -166,17 +182,41 @@ func (f *fleet) list() []*member {
 	return f.members[:len(f.members):len(f.members)]
 }
 
-// stop ends the workers of the given roles side by side, each by its own ladder, and returns when they are gone. From the
-// first call on nobody joins the fleet.
-func (f *fleet) stop(ctx context.Context, roles ...string) {
+// ladderReserve is what a worker's stop ladder takes of the budget of a stop: SIGTERM, SIGQUIT and SIGKILL.
+const ladderReserve = 5 * time.Second
+
+// stop ends the workers of the given roles for good, side by side, each by its own ladder, and returns when they are gone or
+// the budget is spent. What does not end its work in time is cut, so that the ladder fits into the budget. From the first
+// call on nobody joins the fleet.
+func (f *fleet) stop(budget time.Duration, roles ...string) {
 	f.mu.Lock()
 	f.closed = true
-	f.mu.Unlock()
-	var stopping sync.WaitGroup
-	for _, m := range f.list() {
-		if slices.Contains(roles, m.Role()) {
-			stopping.Go(func() { _ = m.Stop(ctx) }) // what it did not reach is ended with Run
+	var leaving []*member
+	for _, m := range f.members {
+		if slices.Contains(roles, m.Role()) && m.leave != nil {
+			m.leave()
+			leaving = append(leaving, m)
 		}
+	}
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), budget)
+	defer cancel()
+	var stopping sync.WaitGroup
+	for _, m := range leaving {
+		stopping.Go(func() {
+			patience := time.NewTimer(max(0, budget-ladderReserve))
+			defer patience.Stop()
+			select {
+			case <-m.gone:
+				return
+			case <-patience.C:
+				_ = m.Hasten(ctx)
+			}
+			select {
+			case <-m.gone:
+			case <-ctx.Done():
+			}
+		})
 	}
 	stopping.Wait()
 }
@@ -217,15 +257,32 @@ func (f *fleet) Status() []*controlv1.WorkerStatus {
 }
 
 func (f *fleet) Restart(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {
-	return f.do(name, func(w *worker.Worker) error { return w.Restart(ctx) })
+	return f.do(name, func(w *worker.Worker) error { return w.Restart(ctx, asker(ctx)) })
 }
 
 func (f *fleet) Stop(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {
-	return f.do(name, func(w *worker.Worker) error { return w.Stop(ctx) })
+	return f.do(name, func(w *worker.Worker) error { return w.Stop(ctx, asker(ctx)) })
 }
 
 func (f *fleet) Start(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {
-	return f.do(name, func(w *worker.Worker) error { return w.Start(ctx) })
+	return f.do(name, func(w *worker.Worker) error { return w.Start(ctx, asker(ctx)) })
+}
+
+// asker names who asks for something, for the timeline.
+func asker(ctx context.Context) string {
+	if id, ok := ipc.IdentityFrom(ctx); ok {
+		return id.Worker
+	}
+	return "an operator"
+}
+
+// Profile takes a profile of a worker: what its own runtime knows of its heap, its processor time or its goroutines.
+func (f *fleet) Profile(ctx context.Context, name string, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
+	w, err := f.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return w.Profile(ctx, r)
 }
 
 func (f *fleet) do(name string, verb func(*worker.Worker) error) (*controlv1.WorkerStatus, error) {

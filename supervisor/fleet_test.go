@@ -3,8 +3,10 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 )
@@ -54,11 +56,38 @@ func TestARemovalThatIsNotWaitedForGoesOn(t *testing.T) {
 func TestAFleetThatStopsTakesNobody(t *testing.T) {
 	r := newRig(t)
 	r.add(r.spec("tools"))
-	r.fleet.stop(t.Context(), ipc.RoleTools)
+	r.fleet.stop(time.Minute, ipc.RoleTools)
 	if err := r.fleet.add(r.spec("late")); !errors.Is(err, ipc.ErrGone) {
 		t.Errorf("error %v", err)
 	}
-	if s := r.fleet.Status()[0].State; s != "disabled" {
+	if s := r.fleet.Status()[0].State; s != "exited" {
 		t.Errorf("state %s", s)
+	}
+}
+
+// A worker that will not end its work is cut, so that its ladder fits into the budget.
+func TestAStopKeepsToItsBudget(t *testing.T) {
+	r := newRig(t)
+	spec := r.spec("tools", "slow-drain", "1h")
+	spec.Drain = time.Hour
+	m := r.add(spec)
+	r.fleet.stop(ladderReserve+time.Second, ipc.RoleTools)
+	select {
+	case <-m.gone:
+	default:
+		t.Error("it is still there")
+	}
+}
+
+func TestWhoAskedIsKept(t *testing.T) {
+	r := newRig(t)
+	r.add(r.spec("tools"))
+	ctx := ipc.WithIdentity(t.Context(), ipc.Identity{Worker: "operator (pid 77)", Role: ipc.RoleOperator})
+	st, err := r.fleet.Restart(ctx, "tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.LastExit.Cause != "operator" || !strings.Contains(st.LastExit.Message, "restart by operator (pid 77)") {
+		t.Errorf("%v", st.LastExit)
 	}
 }

@@ -24,6 +24,11 @@ type leakWatch struct {
 	workers func() []*member
 	busy    func(worker string) int
 	record  func(store.Event)
+	recycle *recycler
+	total   int64 // bytes that all workers together may hold, 0 for no limit
+
+	pressed []*member // of the last round: a limit may be reached before the next
+	eased   time.Time // when something was last done about total
 
 	mu      sync.Mutex
 	watched map[string]*watched
@@ -35,6 +40,7 @@ type watched struct {
 	progress uint64
 	judged   time.Time
 	series   [2]watchedSeries
+	due      bool // a replacement is advised: ask again with each sample
 }
 
 // A watchedSeries is one quantity of a process.
@@ -54,53 +60,91 @@ func newWatched(pid int) *watched {
 	return w
 }
 
-// run looks at every worker once a sample until ctx ends.
+// run looks at every worker once a sample until ctx ends, and ten times as often at those that a limit is near to.
 func (l *leakWatch) run(ctx context.Context) {
-	tick := time.NewTimer(untilWhole(sampleInterval))
+	next := untilWhole(sampleInterval)
+	tick := time.NewTimer(next)
 	defer tick.Stop()
+	defer l.recycle.wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, m := range l.workers() {
-				l.look(now, m)
+			if next == closeInterval {
+				l.lookClosely(now)
+			} else {
+				l.round(now)
 			}
-			tick.Reset(untilWhole(sampleInterval))
+			next = untilWhole(sampleInterval)
+			if len(l.pressed) > 0 && next > closeInterval {
+				next = closeInterval
+			}
+			tick.Reset(next)
 		}
 	}
 }
 
-// look reads one worker and observes it.
-func (l *leakWatch) look(now time.Time, w *member) {
-	series, pid := w.Series(), w.PID()
+// round looks at every worker once.
+func (l *leakWatch) round(now time.Time) {
+	alive := map[int]bool{}
+	var pressed []*member
+	var all []held
+	for _, m := range l.workers() {
+		r, ok := l.read(m)
+		if !ok {
+			l.forget(m.Name())
+			continue
+		}
+		alive[r.pid] = true
+		all = append(all, held{member: m, pid: r.pid, memory: r.values[1], busy: r.busy})
+		advice, why, hot := l.observe(now, r)
+		if hot {
+			pressed = append(pressed, m)
+		}
+		if limit := r.limits[1]; limit > 0 && r.values[1] > limit && !r.below {
+			l.recycle.endOver(m, r.pid, overText(r.values[1], limit))
+			continue
+		}
+		l.recycle.consider(now, concern{worker: m, pid: r.pid, advice: advice, why: why, busy: r.busy, below: r.below})
+	}
+	l.recycle.forget(alive)
+	l.pressed = pressed
+	l.ceiling(now, all)
+}
+
+// read reads one worker; ok is false if it has no process that serves.
+func (l *leakWatch) read(m *member) (r reading, ok bool) {
+	series, pid := m.Series(), m.PID()
 	if series == nil || pid == 0 {
-		l.forget(w.Name())
-		return
+		return r, false
 	}
 	s := series.Last()
 	if s.Time.IsZero() {
-		return
+		return r, false
 	}
-	l.observe(now, reading{
-		worker: w.Name(), pid: pid, at: s.Time,
+	return reading{
+		worker: m.Name(), member: m, pid: pid, at: s.Time,
 		// Descriptors of descendants do not count against the worker's limit, their memory does.
 		values:   [2]int64{s.FDs, s.Anon + s.Family.Anon},
-		limits:   [2]int64{series.FDLimit(), w.spec.Limits.Memory},
-		busy:     l.busy(w.Name()) > 0,
-		progress: w.Status().Progress,
-	})
+		limits:   [2]int64{series.FDLimit(), m.spec.Limits.Memory},
+		busy:     l.busy(m.Name()) > 0,
+		progress: m.Status().Progress,
+		below:    s.Family.Anon > s.Anon,
+	}, true
 }
 
 // A reading is one sample of a worker as the watch needs it; values and limits are in the order of quantities.
 type reading struct {
 	worker   string
+	member   *member
 	pid      int
 	at       time.Time
 	values   [2]int64
 	limits   [2]int64 // 0 or less for none
 	busy     bool
 	progress uint64 // work ended so far
+	below    bool   // most of the memory is held by processes below the worker
 }
 
 func (l *leakWatch) forget(worker string) {
@@ -109,7 +153,9 @@ func (l *leakWatch) forget(worker string) {
 	delete(l.watched, worker)
 }
 
-func (l *leakWatch) observe(now time.Time, r reading) {
+// observe takes a reading and returns what is to be done about the worker. hot says that a limit may be reached before
+// the next one.
+func (l *leakWatch) observe(now time.Time, r reading) (advice leak.Advice, why string, hot bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.watched[r.worker]
@@ -127,21 +173,50 @@ func (l *leakWatch) observe(now time.Time, r reading) {
 	for i := range at.series {
 		d := &at.series[i]
 		d.detector.Add(leak.Point{Time: r.at, Value: r.values[i], Idle: idle})
-		if due || d.detector.Pressing(r.limits[i]) {
-			l.judge(r.worker, r.pid, d, r.limits[i])
+		pressing := d.detector.Pressing(r.limits[i])
+		hot = hot || pressing
+		if !due && !pressing && !at.due {
+			continue
+		}
+		if a, w := l.judge(r, d, i); a > advice {
+			advice, why = a, w
 		}
 	}
+	at.due = advice != leak.Keep
+	return advice, why, hot
 }
 
-func (l *leakWatch) judge(name string, pid int, d *watchedSeries, limit int64) {
-	v := d.detector.Verdict(limit)
+// judge makes a new verdict on one quantity.
+func (l *leakWatch) judge(r reading, d *watchedSeries, i int) (leak.Advice, string) {
+	v := d.detector.Verdict(r.limits[i])
 	d.kind = v.Kind
 	if v.Kind.Grows() && !d.told {
 		d.told = true
-		l.record(store.Event{Kind: kindLeak, Worker: name, PID: pid, Message: v.Evidence, Fields: map[string]string{
+		e := store.Event{Kind: kindLeak, Worker: r.worker, PID: r.pid, Message: v.Evidence, Fields: map[string]string{
 			"quantity": v.Unit, "verdict": string(v.Kind), "confidence": fmt.Sprintf("%.2f", v.Confidence), "time_to_limit": v.TimeToLimit.String(),
-		}})
+		}}
+		if i == 1 && r.below {
+			e.Message += "; most of it is held below the worker" + l.nameBelow(r)
+		}
+		l.record(e)
 	}
+	advice, why := leak.Action(v, r.values[i], r.limits[i])
+	if advice != leak.Keep && v.Kind.Grows() {
+		why += "; " + v.Evidence
+	}
+	return advice, why
+}
+
+// nameBelow names the process that holds the most memory below a worker.
+func (l *leakWatch) nameBelow(r reading) string {
+	if r.member == nil {
+		return ""
+	}
+	p, ok := l.recycle.largestBelow(r.member)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(", by %s (process %d, %d MiB)", p.Comm, p.PID, p.Anon>>20)
 }
 
 // verdict returns what is known of a worker's process, "learning" where it is too little.

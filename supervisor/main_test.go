@@ -79,16 +79,18 @@ func newRig(t *testing.T) *rig {
 	sampler := sample.NewSampler(sample.System, 50*time.Millisecond)
 	env := worker.Env{Log: r.book, Sampler: sampler, Orphans: orphans, RunDir: dir, Version: ipc.Version()}
 	r.fleet = newFleet(fleetParts{
-		proc:   sample.System,
-		record: r.record,
-		busy:   r.inHand,
-		make:   func(spec worker.Spec) *worker.Worker { return worker.New(spec, worker.Hooks{Event: r.record}, env) },
+		proc:     sample.System,
+		record:   r.record,
+		busy:     r.inHand,
+		evidence: &evidence{dir: t.TempDir(), now: time.Now},
+		make:     func(spec worker.Spec) *worker.Worker { return worker.New(spec, worker.Hooks{Event: r.record}, env) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	background, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { sampler.Run(background) })
 	running.Go(func() { orphans.Run(background) })
+	running.Go(func() { r.fleet.leaks.run(background) })
 	r.fleet.start(ctx)
 	t.Cleanup(func() {
 		cancel()

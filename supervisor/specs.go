@@ -42,13 +42,14 @@ func specs(c *config.Config) ([]worker.Spec, error) {
 		s.Path, s.Dir = path, c.Home
 		s.Limits = worker.Limits{FDs: limits.FDs, Memory: limits.Memory}
 		s.HealthInterval, s.Drain = c.Supervisor.HealthInterval, c.Supervisor.DrainTimeout
-		s.Policy = policy(c.Supervisor.Restart)
+		s.Spares = c.Supervisor.SparesFor(s.Name, s.Role)
+		s.Policy = policy(c.Supervisor.RestartFor(s.Name, s.Role))
 	}
 	return list, nil
 }
 
 func policy(r config.Restart) worker.Policy {
-	return worker.Policy{MaxDelay: r.MaxDelay, Burst: r.Burst, Window: r.Window, SlowLane: slices.Clone(r.SlowLane)}
+	return worker.Policy{MaxDelay: r.MaxDelay, Burst: r.Burst, Window: r.Window, SlowLane: slices.Clone(r.SlowLane), Recycles: r.Recycles}
 }
 
 func agentSpec(c *config.Config, n int) worker.Spec {

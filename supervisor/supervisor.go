@@ -310,10 +310,9 @@ func (s *supervisor) stop() {
 		s.letGo()
 	}
 	s.state.Store(stateStopping)
-	cleanup, cancel := context.WithTimeout(context.Background(), cleanupBudget)
-	defer cancel()
-	s.fleet.stop(cleanup, firstToStop...)
-	s.fleet.stop(cleanup, lastToStop...)
+	// Each has a half of its own: gateways that do not end take nothing from the agents.
+	s.fleet.stop(cleanupBudget/2, firstToStop...)
+	s.fleet.stop(cleanupBudget/2, lastToStop...)
 }
 
 // lastSends is how long replies that are being sent when the drain runs out may take.
@@ -324,6 +323,7 @@ func (s *supervisor) letGo() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastSends)
 	defer cancel()
 	s.hub.Settle(ctx)
+	s.hub.Release(ctx)
 	s.hub.Close()
 }
 

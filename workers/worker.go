@@ -8,6 +8,7 @@ package workers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -157,6 +158,7 @@ type worker struct {
 func (w *worker) register(s *grpc.Server, broker *plugin.GRPCBroker) error {
 	w.broker = broker
 	workerv1.RegisterWorkerServer(s, w)
+	workerv1.RegisterProfilerServer(s, profiler{})
 	w.role.Register(s)
 	return nil
 }
@@ -196,10 +198,21 @@ func (w *worker) Init(_ context.Context, req *workerv1.InitRequest) (*workerv1.I
 	host := NewHost(conn, req.Name, req.Incarnation, w.log)
 	if err := w.role.Start(w.ctx, host, req.ConfigJson); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("start %s: %w", req.Name, err)
+		return nil, startError(req.Name, err)
 	}
 	w.host = host
 	return &workerv1.InitResponse{Role: w.roleName, Version: ipc.Version()}, nil
+}
+
+// startError marks what another try will not mend, as errno does not cross the wire: a port that is taken or may not be
+// used, a folder that may not be written.
+func startError(name string, err error) error {
+	for _, errno := range []syscall.Errno{syscall.EADDRINUSE, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM, syscall.EROFS} {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("start %s: %w: %w", name, err, ipc.ErrRefused)
+		}
+	}
+	return fmt.Errorf("start %s: %w", name, err)
 }
 
 func (w *worker) state() (*Host, bool) {

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -88,8 +90,8 @@ func TestTelegram(t *testing.T) {
 }
 
 func TestLimitsOfAWorker(t *testing.T) {
-	s := Supervisor{Limits: Limits{FDs: 100, Memory: 1000}, Workers: map[string]Limits{
-		"agent": {FDs: 200}, "agent-2": {Memory: 3000}, "tools": {FDs: 1, Memory: 2},
+	s := Supervisor{Limits: Limits{FDs: 100, Memory: 1000}, Workers: map[string]Own{
+		"agent": {Limits: Limits{FDs: 200}}, "agent-2": {Limits: Limits{Memory: 3000}}, "tools": {Limits: Limits{FDs: 1, Memory: 2}},
 	}}
 	for _, tt := range []struct {
 		name, role string
@@ -103,5 +105,28 @@ func TestLimitsOfAWorker(t *testing.T) {
 		if got := s.LimitsFor(tt.name, tt.role); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestRestartPolicyOfAWorker(t *testing.T) {
+	common := Restart{MaxDelay: time.Second, Burst: 5, Window: time.Minute, SlowLane: []time.Duration{time.Hour}, Recycles: 12}
+	s := Supervisor{Restart: common, Workers: map[string]Own{
+		"agent":   {Restart: Restart{Burst: 9}, Spares: 1},
+		"agent-2": {Restart: Restart{Window: time.Second, Recycles: 1}},
+	}}
+	own := common
+	own.Burst = 9
+	if got := s.RestartFor("agent-1", "agent"); !reflect.DeepEqual(got, own) {
+		t.Errorf("of its role: %+v", got)
+	}
+	own.Window, own.Recycles = time.Second, 1
+	if got := s.RestartFor("agent-2", "agent"); !reflect.DeepEqual(got, own) {
+		t.Errorf("of its role and name: %+v", got)
+	}
+	if got := s.RestartFor("tools", "tools"); !reflect.DeepEqual(got, common) {
+		t.Errorf("common: %+v", got)
+	}
+	if s.SparesFor("agent-2", "agent") != 1 || s.SparesFor("tools", "tools") != 0 {
+		t.Error("spares")
 	}
 }

@@ -109,7 +109,8 @@ type Supervisor struct {
 	DrainTimeout   time.Duration
 	HealthInterval time.Duration
 	Limits         Limits
-	Workers        map[string]Limits // by worker name or role; zero fields mean Limits
+	TotalMemory    int64          // bytes that all workers together may hold; 0: three quarters of the machine's
+	Workers        map[string]Own // by worker name or role
 	Restart        Restart
 	Libexec        string // folder of the worker binaries, empty to search
 }
@@ -120,12 +121,20 @@ type Limits struct {
 	Memory int64 // bytes, of the worker and its descendants
 }
 
+// Own is what one worker, or all of a role, has instead of the common values. Zero fields mean those.
+type Own struct {
+	Limits
+	Restart Restart
+	Spares  int // warm processes that take over at a death
+}
+
 // Restart is the policy for workers that end by themselves.
 type Restart struct {
 	MaxDelay time.Duration   // the backoff does not grow beyond it
-	Burst    int             // restarts within Window before the slow lane
-	Window   time.Duration   //
+	Burst    int             // failures that are restarted before the slow lane
+	Window   time.Duration   // of health with work, after which a failure weighs half
 	SlowLane []time.Duration // delays of the slow lane, the last one repeats
+	Recycles int             // planned replacements an hour before the slow lane
 }
 
 // Defaults, each with its reason. Those of Hermes' keys are Hermes' own.
@@ -161,6 +170,8 @@ const (
 	defaultMaxDelay = 30 * time.Second
 	defaultBurst    = 5
 	defaultWindow   = 60 * time.Second
+	// A leak that fills a limit in less than five minutes is not kept up with in silence.
+	defaultRecycles = 12
 	// As often as Hermes' own notifier looks.
 	defaultNotifyInterval = 5 * time.Second
 )
@@ -185,8 +196,8 @@ func defaults() *Config {
 			DrainTimeout:   defaultDrainTimeout,
 			HealthInterval: defaultHealthInterval,
 			Limits:         Limits{FDs: defaultFDs, Memory: defaultMemory},
-			Workers:        map[string]Limits{},
-			Restart:        Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane},
+			Workers:        map[string]Own{},
+			Restart:        Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane, Recycles: defaultRecycles},
 		},
 		FileReadMaxChars:    defaultFileReadMax,
 		ContextFileMaxChars: defaultContextMax,
@@ -206,4 +217,36 @@ func (s *Supervisor) LimitsFor(name, role string) Limits {
 		}
 	}
 	return l
+}
+
+// RestartFor returns the restart policy of a worker, field by field as LimitsFor.
+func (s *Supervisor) RestartFor(name, role string) Restart {
+	r := s.Restart
+	for _, key := range []string{role, name} {
+		own := s.Workers[key].Restart
+		if own.MaxDelay != 0 {
+			r.MaxDelay = own.MaxDelay
+		}
+		if own.Burst != 0 {
+			r.Burst = own.Burst
+		}
+		if own.Window != 0 {
+			r.Window = own.Window
+		}
+		if len(own.SlowLane) > 0 {
+			r.SlowLane = own.SlowLane
+		}
+		if own.Recycles != 0 {
+			r.Recycles = own.Recycles
+		}
+	}
+	return r
+}
+
+// SparesFor returns how many warm processes a worker has, as LimitsFor.
+func (s *Supervisor) SparesFor(name, role string) int {
+	if n := s.Workers[name].Spares; n != 0 {
+		return n
+	}
+	return s.Workers[role].Spares
 }

@@ -270,24 +270,33 @@ func (c *Config) readSupervisor(root *section) {
 	s.duration("notify_interval", &c.Kanban.Interval, 100*time.Millisecond, time.Hour)
 	s.text("libexec", &v.Libexec)
 	limits(s.section("limits"), &v.Limits)
+	s.size("total_memory", &v.TotalMemory, 128<<20)
 	c.readWorkers(s.section("workers"))
-
-	restart := s.section("restart")
-	restart.duration("max_delay", &v.Restart.MaxDelay, 100*time.Millisecond, time.Hour)
-	restart.integer("burst", &v.Restart.Burst, 1, 1_000_000)
-	restart.duration("window", &v.Restart.Window, time.Second, 24*time.Hour)
-	restart.durations("slow_lane", &v.Restart.SlowLane, time.Second, 24*time.Hour)
-	restart.refuseRest()
+	restart(s.section("restart"), &v.Restart)
 	s.refuseRest()
 }
 
-// limits reads one table of limits. The least values are what a worker needs to start at all.
+func restart(s *section, r *Restart) {
+	s.duration("max_delay", &r.MaxDelay, 100*time.Millisecond, time.Hour)
+	s.integer("burst", &r.Burst, 1, 1_000_000)
+	s.duration("window", &r.Window, time.Second, 24*time.Hour)
+	s.durations("slow_lane", &r.SlowLane, time.Second, 24*time.Hour)
+	s.integer("recycles", &r.Recycles, 1, 3600)
+	s.refuseRest()
+}
+
+// limits reads one table of limits.
 func limits(s *section, l *Limits) {
+	limitKeys(s, l)
+	s.refuseRest()
+}
+
+// limitKeys reads the keys of limits. The least values are what a worker needs to start at all.
+func limitKeys(s *section, l *Limits) {
 	fds := int(l.FDs)
 	s.integer("fds", &fds, 64, 1<<20)
 	l.FDs = uint64(fds)
 	s.size("memory", &l.Memory, 64<<20)
-	s.refuseRest()
 }
 
 func (c *Config) readWorkers(s *section) {
@@ -305,11 +314,14 @@ func (c *Config) readWorkers(s *section) {
 			s.r.problem(e.line, s.key(e.key), "is not a worker (%s)", hint)
 			continue
 		}
-		var l Limits
+		var own Own
 		if sub := s.sub(e); sub != nil {
-			limits(sub, &l)
+			limitKeys(sub, &own.Limits)
+			sub.integer("spares", &own.Spares, 0, 1)
+			restart(sub.section("restart"), &own.Restart)
+			sub.refuseRest()
 		}
-		c.Supervisor.Workers[e.key] = l
+		c.Supervisor.Workers[e.key] = own
 	}
 }
 

@@ -62,16 +62,17 @@ type approvalsDoc struct {
 }
 
 type supervisorDoc struct {
-	AgentInstances int                  `json:"agent_instances" yaml:"agent_instances"`
-	TurnsPerAgent  int                  `json:"turns_per_agent" yaml:"turns_per_agent"`
-	ToolsAtOnce    int                  `json:"tools_at_once" yaml:"tools_at_once"`
-	DrainTimeout   string               `json:"drain_timeout" yaml:"drain_timeout"`
-	HealthInterval string               `json:"health_interval" yaml:"health_interval"`
-	NotifyInterval string               `json:"notify_interval" yaml:"notify_interval"`
-	Libexec        string               `json:"libexec,omitempty" yaml:"libexec,omitempty"`
-	Limits         limitsDoc            `json:"limits" yaml:"limits"`
-	Workers        map[string]limitsDoc `json:"workers,omitempty" yaml:"workers,omitempty"`
-	Restart        restartDoc           `json:"restart" yaml:"restart"`
+	AgentInstances int               `json:"agent_instances" yaml:"agent_instances"`
+	TurnsPerAgent  int               `json:"turns_per_agent" yaml:"turns_per_agent"`
+	ToolsAtOnce    int               `json:"tools_at_once" yaml:"tools_at_once"`
+	DrainTimeout   string            `json:"drain_timeout" yaml:"drain_timeout"`
+	HealthInterval string            `json:"health_interval" yaml:"health_interval"`
+	NotifyInterval string            `json:"notify_interval" yaml:"notify_interval"`
+	Libexec        string            `json:"libexec,omitempty" yaml:"libexec,omitempty"`
+	Limits         limitsDoc         `json:"limits" yaml:"limits"`
+	TotalMemory    string            `json:"total_memory,omitempty" yaml:"total_memory,omitempty"`
+	Workers        map[string]ownDoc `json:"workers,omitempty" yaml:"workers,omitempty"`
+	Restart        restartDoc        `json:"restart" yaml:"restart"`
 }
 
 type limitsDoc struct {
@@ -79,11 +80,19 @@ type limitsDoc struct {
 	Memory string `json:"memory,omitempty" yaml:"memory,omitempty"`
 }
 
+type ownDoc struct {
+	FDs     uint64      `json:"fds,omitempty" yaml:"fds,omitempty"`
+	Memory  string      `json:"memory,omitempty" yaml:"memory,omitempty"`
+	Spares  int         `json:"spares,omitempty" yaml:"spares,omitempty"`
+	Restart *restartDoc `json:"restart,omitempty" yaml:"restart,omitempty"`
+}
+
 type restartDoc struct {
-	MaxDelay string   `json:"max_delay" yaml:"max_delay"`
-	Burst    int      `json:"burst" yaml:"burst"`
-	Window   string   `json:"window" yaml:"window"`
-	SlowLane []string `json:"slow_lane" yaml:"slow_lane,flow"`
+	MaxDelay string   `json:"max_delay,omitempty" yaml:"max_delay,omitempty"`
+	Burst    int      `json:"burst,omitempty" yaml:"burst,omitempty"`
+	Window   string   `json:"window,omitempty" yaml:"window,omitempty"`
+	SlowLane []string `json:"slow_lane,omitempty" yaml:"slow_lane,flow,omitempty"`
+	Recycles int      `json:"recycles,omitempty" yaml:"recycles,omitempty"`
 }
 
 // YAML returns the effective configuration as config.yaml would say it, without any secret.
@@ -120,13 +129,36 @@ func (s *Supervisor) document() supervisorDoc {
 	d := supervisorDoc{
 		AgentInstances: s.AgentInstances, TurnsPerAgent: s.TurnsPerAgent, ToolsAtOnce: s.ToolsAtOnce,
 		DrainTimeout: FormatDuration(s.DrainTimeout), HealthInterval: FormatDuration(s.HealthInterval),
-		Libexec: s.Libexec, Limits: s.Limits.document(), Workers: map[string]limitsDoc{},
-		Restart: restartDoc{FormatDuration(s.Restart.MaxDelay), s.Restart.Burst, FormatDuration(s.Restart.Window), formatAll(s.Restart.SlowLane)},
+		Libexec: s.Libexec, Limits: s.Limits.document(), Workers: map[string]ownDoc{},
+		Restart: s.Restart.document(),
 	}
-	for name, l := range s.Workers {
-		d.Workers[name] = l.document()
+	if s.TotalMemory > 0 {
+		d.TotalMemory = FormatSize(s.TotalMemory)
+	}
+	for name, own := range s.Workers {
+		l := own.Limits.document()
+		o := ownDoc{FDs: l.FDs, Memory: l.Memory, Spares: own.Spares}
+		if r := own.Restart.document(); r.set() {
+			o.Restart = &r
+		}
+		d.Workers[name] = o
 	}
 	return d
+}
+
+func (r Restart) document() restartDoc {
+	d := restartDoc{Burst: r.Burst, SlowLane: formatAll(r.SlowLane), Recycles: r.Recycles}
+	if r.MaxDelay > 0 {
+		d.MaxDelay = FormatDuration(r.MaxDelay)
+	}
+	if r.Window > 0 {
+		d.Window = FormatDuration(r.Window)
+	}
+	return d
+}
+
+func (d restartDoc) set() bool {
+	return d.MaxDelay != "" || d.Burst > 0 || d.Window != "" || len(d.SlowLane) > 0 || d.Recycles > 0
 }
 
 func (l Limits) document() limitsDoc {

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -33,7 +35,7 @@ func (w *Worker) event(kind string, pid int, message string, f fields) {
 		level = hclog.Error
 	case kindExited:
 		level = hclog.Warn
-		if f["cause"] == CausePlanned {
+		if f["cause"] == CausePlanned || f["cause"] == CauseOperator {
 			level = hclog.Info
 		}
 	case kindStarted:
@@ -51,6 +53,8 @@ func (w *Worker) event(kind string, pid int, message string, f fields) {
 	w.log.Log(level, kind, args...)
 }
 
+func failures(h History) string { return strconv.FormatFloat(h.Failures, 'f', 1, 64) }
+
 // report writes what a step of the machine means into the journal.
 func (l *life) report(before machine, ev any) {
 	w, now := l.w, l.m
@@ -67,13 +71,13 @@ func (l *life) report(before machine, ev any) {
 			"incarnation": fmt.Sprint(now.incarnation), "took": time.Since(l.body.began()).Round(time.Millisecond).String(),
 		})
 	case Draining:
-		w.event(kindDraining, l.pid, "", nil)
+		w.event(kindDraining, l.pid, now.wish(), nil)
 	case Stopping:
 		if now.hung {
 			w.event(kindHung, l.pid, fmt.Sprintf("%d health checks missed", w.env.Timing.Misses), nil)
 		}
 	case Disabled:
-		w.event(kindDisabled, 0, "", nil)
+		w.event(kindDisabled, 0, strings.TrimSpace("stopped "+byWhom(now.by)), nil)
 	}
 }
 
@@ -85,12 +89,26 @@ func (l *life) reportNext(before machine) {
 	}
 	switch {
 	case now.state == Starting:
-		w.event(kindRestarting, 0, "at once", fields{"delay": "0s", "streak": fmt.Sprint(now.history.Streak)})
+		w.event(kindRestarting, 0, "at once", fields{"delay": "0s", "failures": failures(now.history)})
 	case now.waits():
-		f := fields{"delay": time.Until(now.next).Round(time.Millisecond).String(), "streak": fmt.Sprint(now.history.Streak)}
+		f := fields{"delay": time.Until(now.next).Round(time.Millisecond).String(), "failures": failures(now.history)}
 		w.event(kindRestarting, 0, now.reason, f)
-		if now.history.Slow > before.history.Slow {
+		if now.state == Degraded {
 			w.event(kindDegraded, 0, now.reason, f)
 		}
 	}
+}
+
+// wish says who wanted the end of the process, and what for.
+func (m machine) wish() string {
+	what := map[intent]string{again: "restart", down: "stop", closing: "end of the supervisor", recycle: "replaced: " + m.why}[m.intent]
+	return strings.TrimSpace(what + " " + byWhom(m.by))
+}
+
+// byWhom names a person. What the supervisor wants by itself needs no name.
+func byWhom(by string) string {
+	if by == "" || by == BySupervisor {
+		return ""
+	}
+	return "by " + by
 }

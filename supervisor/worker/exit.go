@@ -18,10 +18,12 @@ import (
 
 // Causes of an exit.
 const (
-	CausePlanned     = "planned"      // an operator or the end of the supervisor
+	CausePlanned     = "planned"      // the end of the supervisor, or a replacement ahead of a limit
+	CauseOperator    = "operator"     // a person wanted it
 	CauseHung        = "hung"         // it did not answer its health checks
 	CauseStartFailed = "start_failed" // it never served
-	CauseMemory      = "oom"          // the kernel ended it for want of memory
+	CauseMemory      = "memory"       // we ended it, as it held more memory than it may
+	CauseOOM         = "oom"          // the kernel ended it for want of memory
 	CauseKilled      = "killed"       // a signal from outside the supervisor
 	CauseCrashed     = "crashed"      // its own doing
 )
@@ -34,9 +36,11 @@ type Exit struct {
 	Code    int    // -1 if a signal ended it
 	Signal  string // SIGKILL, …
 	Cause   string
+	By      string // who wanted it, empty if nobody did
 	Message string // for a person
 	Strays  int    // processes that it left behind, ended with it
 	Last    sample.Sample
+	Before  []sample.Sample // some of the last minute, oldest first
 	FDLimit int64
 	Lines   []string // its last log lines
 
@@ -51,13 +55,14 @@ func (e *Exit) judge(m machine) {
 	switch {
 	case m.hung:
 		e.Cause, e.Message = CauseHung, "did not answer its health checks; "+e.how()
+	case m.over != "":
+		e.Cause, e.Message = CauseMemory, "held "+m.over+"; "+e.how()
 	case m.intent != keep:
-		e.Cause = CausePlanned
-		e.Message = map[intent]string{again: "restart", down: "stop", closing: "end of the supervisor"}[m.intent] + "; " + e.how()
+		e.planned(m)
 	case m.state == Starting:
 		e.Cause = CauseStartFailed
 	case e.Signal == "SIGKILL" && e.oom:
-		e.Cause, e.Message = CauseMemory, fmt.Sprintf("the kernel ended it for want of memory; it last held %d MiB", e.Last.RSS>>20)
+		e.Cause, e.Message = CauseOOM, fmt.Sprintf("the kernel ended it for want of memory; it last held %d MiB", e.Last.RSS>>20)
 	case slices.Contains([]string{"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGSTOP"}, e.Signal):
 		e.Cause, e.Message = CauseKilled, e.Signal+" from outside the supervisor"
 	default:
@@ -69,6 +74,15 @@ func (e *Exit) judge(m machine) {
 	if told != "" && e.Message != told {
 		e.Message = told + "; " + e.Message
 	}
+}
+
+// planned fills in an end that somebody wanted.
+func (e *Exit) planned(m machine) {
+	e.Cause, e.By = CausePlanned, m.by
+	if m.intent == again || m.intent == down {
+		e.Cause = CauseOperator
+	}
+	e.Message = m.wish() + "; " + e.how()
 }
 
 // how says how the process ended and what it took.
@@ -100,6 +114,9 @@ func (e *Exit) setState(state *os.ProcessState) {
 	}
 }
 
+// linesInStatus of its log come with an exit: why a start failed is in them.
+const linesInStatus = 20
+
 // proto returns the exit as the control socket sends it.
 func (e *Exit) proto() *controlv1.ExitStatus {
 	if e == nil {
@@ -107,7 +124,7 @@ func (e *Exit) proto() *controlv1.ExitStatus {
 	}
 	return &controlv1.ExitStatus{
 		Code: int32(e.Code), Signal: e.Signal, Cause: e.Cause, Message: e.Message,
-		At: float64(e.At.UnixNano()) / 1e9, Pid: int64(e.PID),
+		At: float64(e.At.UnixNano()) / 1e9, Pid: int64(e.PID), By: e.By, Log: e.Lines[max(0, len(e.Lines)-linesInStatus):],
 	}
 }
 
@@ -122,8 +139,14 @@ func (e *Exit) fields() fields {
 	if e.Signal != "" {
 		f["signal"] = e.Signal
 	}
+	if e.By != "" {
+		f["by"] = e.By
+	}
 	if e.Strays > 0 {
 		f["strays"] = strconv.Itoa(e.Strays)
+	}
+	if len(e.Before) > 0 {
+		f["samples"] = e.before()
 	}
 	if len(e.Lines) > 0 {
 		f["log"] = strings.Join(e.Lines, "\n")
@@ -139,4 +162,31 @@ func spawnHopeless(err error) bool {
 		}
 	}
 	return false
+}
+
+// before writes the readings before the end, with their age at it.
+func (e *Exit) before() string {
+	var out []string
+	for _, s := range e.Before {
+		text := fmt.Sprintf("%s before: %d descriptors, %d MiB", e.At.Sub(s.Time).Round(100*time.Millisecond), s.FDs, s.Anon>>20)
+		if s.Family.Processes > 0 {
+			text += fmt.Sprintf(" and %d MiB in %d processes below", s.Family.Anon>>20, s.Family.Processes)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// lastReadings picks those of the last minute that show how it went: the newest, and others ever farther apart.
+func lastReadings(seconds []sample.Sample) []sample.Sample {
+	var out []sample.Sample
+	for _, ago := range []int{60, 30, 10, 3, 1} {
+		if len(seconds) > ago {
+			out = append(out, seconds[len(seconds)-1-ago])
+		}
+	}
+	if n := len(seconds); n > 0 {
+		out = append(out, seconds[n-1])
+	}
+	return out
 }

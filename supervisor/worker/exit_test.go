@@ -23,15 +23,15 @@ func TestCauses(t *testing.T) {
 		{"crash by signal", alive, Exit{Code: -1, Signal: "SIGSEGV"}, CauseCrashed, "ended by SIGSEGV"},
 		{"killed", alive, Exit{Code: -1, Signal: "SIGKILL"}, CauseKilled, "SIGKILL from outside the supervisor"},
 		{"told to end", alive, Exit{Code: -1, Signal: "SIGTERM"}, CauseKilled, "SIGTERM from outside the supervisor"},
-		{"no memory", alive, Exit{Code: -1, Signal: "SIGKILL", oom: true, Last: sample.Sample{RSS: 900 << 20}}, CauseMemory, "the kernel ended it for want of memory; it last held 900 MiB"},
+		{"no memory", alive, Exit{Code: -1, Signal: "SIGKILL", oom: true, Last: sample.Sample{RSS: 900 << 20}}, CauseOOM, "the kernel ended it for want of memory; it last held 900 MiB"},
 		{"crash while another was killed for memory", alive, Exit{Code: -1, Signal: "SIGSEGV", oom: true}, CauseCrashed, "ended by SIGSEGV"},
 		{"hung", machine{state: Stopping, hung: true}, Exit{Code: 2, sent: []syscall.Signal{syscall.SIGQUIT, syscall.SIGCONT}}, CauseHung, "did not answer its health checks; ended with code 2 after SIGQUIT"},
 		{"hung and told to stop", machine{state: Stopping, hung: true, intent: down}, Exit{Code: -1, Signal: "SIGKILL"}, CauseHung, "did not answer its health checks; ended by SIGKILL"},
-		{"stop", machine{state: Stopping, intent: down}, Exit{sent: []syscall.Signal{syscall.SIGTERM}}, CausePlanned, "stop; ended with code 0 after SIGTERM"},
+		{"stop", machine{state: Stopping, intent: down}, Exit{sent: []syscall.Signal{syscall.SIGTERM}}, CauseOperator, "stop; ended with code 0 after SIGTERM"},
 		{"stubborn stop", machine{state: Stopping, intent: closing}, Exit{Code: -1, Signal: "SIGKILL", sent: []syscall.Signal{syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGCONT, syscall.SIGKILL}}, CausePlanned, "end of the supervisor; ended by SIGKILL after SIGTERM, SIGQUIT, SIGKILL"},
-		{"restart", machine{state: Draining, intent: again}, Exit{Code: 1}, CausePlanned, "restart; ended with code 1"},
+		{"restart", machine{state: Draining, intent: again}, Exit{Code: 1}, CauseOperator, "restart; ended with code 1"},
 		{"failed start", machine{state: Starting}, Exit{Code: -1, Signal: "SIGKILL", Message: "no bread"}, CauseStartFailed, "no bread"},
-		{"not ended", machine{state: Stopping, intent: again}, Exit{Code: -1, Message: "the kernel does not end it"}, CausePlanned, "the kernel does not end it; restart; not ended"},
+		{"not ended", machine{state: Stopping, intent: again}, Exit{Code: -1, Message: "the kernel does not end it"}, CauseOperator, "the kernel does not end it; restart; not ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.exit.judge(c.before)

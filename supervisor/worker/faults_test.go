@@ -389,7 +389,7 @@ func TestStartCanBeBrokenOff(t *testing.T) {
 	for range 20 {
 		w := r.live(spec("silent"))
 		r.await(0, kindStarted)
-		if err := w.Stop(context.Background()); err != nil {
+		if err := w.Stop(context.Background(), "a test"); err != nil {
 			t.Fatal(err)
 		}
 		w.end()

@@ -52,6 +52,12 @@ func (i *instance) up(h Hooks) (down func()) {
 	return down
 }
 
+func (i *instance) leaving(h Hooks) {
+	if h.Leaving != nil {
+		h.Leaving(i.identity)
+	}
+}
+
 func (i *instance) drain(ctx context.Context, reason string) (int, error) {
 	r, err := workerv1.NewWorkerClient(i.peer.Conn).Drain(ctx, &workerv1.DrainRequest{Reason: reason})
 	if err != nil {
@@ -78,9 +84,11 @@ func (i *instance) end(from action) {
 			return
 		}
 	}
-	i.process.signalLeader(syscall.SIGQUIT, syscall.SIGCONT)
-	if i.endsWithin(i.timing.Quit) {
-		return
+	if from != doKill {
+		i.process.signalLeader(syscall.SIGQUIT, syscall.SIGCONT)
+		if i.endsWithin(i.timing.Quit) {
+			return
+		}
 	}
 	i.process.signal(syscall.SIGKILL)
 	if !i.endsWithin(i.timing.Kill) {
@@ -197,6 +205,7 @@ func (i *instance) exit() Exit {
 	}
 	if p.series != nil {
 		e.Last, e.FDLimit = p.series.Last(), p.series.FDLimit()
+		e.Before = lastReadings(p.series.Seconds(61))
 	}
 	if p.source != nil {
 		e.lastWords = p.source.LastWords()

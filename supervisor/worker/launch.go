@@ -53,24 +53,31 @@ type launcher struct {
 	hooks Hooks
 	env   Env
 	log   hclog.Logger
+
+	mu    sync.Mutex
+	spare *spare // nil: none
 }
 
 // launch makes a process, connects to it and initialises it. It returns when the worker serves, or when the process of the
 // attempt is gone; what else is left of it is tidied by the caller. The end of ctx ends the attempt.
 func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid int)) (body, Exit, error) {
-	inst := l.instance(incarnation)
-	inst.process.onBorn = born
-	err := l.preflight()
-	if err == nil {
-		err = l.connect(ctx, inst)
-	}
-	if err == nil {
-		err = l.serveHost(inst)
+	inst := l.take(ctx, incarnation)
+	var err error
+	if inst != nil {
+		inst.process.started = time.Now() // its life as the worker begins
+		born(inst.id())
+	} else {
+		inst = l.instance(incarnation, incarnation)
+		inst.process.onBorn = born
+		err = l.prepare(ctx, inst)
 	}
 	if err == nil {
 		err = l.initialise(ctx, inst)
 	}
 	if err == nil {
+		if inst.process.series != nil {
+			inst.process.series.Refresh()
+		}
 		if inst.process.clamped {
 			l.log.Warn("the limit of open files is above what this user may set; the worker keeps the hard limit of the supervisor",
 				"worker", l.spec.Name, "wanted", l.spec.Limits.FDs)
@@ -87,10 +94,25 @@ func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid
 	return inst, exit, err
 }
 
-// plain is the text of an error without the mark that only programs need.
-func plain(err error) string { return strings.TrimSuffix(err.Error(), " ("+errHopeless.Error()+")") }
+// lasting says whether a worker refuses to start for a reason that time alone will not mend: another version, a taken
+// port, a setting that will not do, a secret that is not there. What a network or a busy machine may cause is none of them.
+func lasting(err error) bool {
+	for _, kind := range []error{ipc.ErrRefused, ipc.ErrInvalid, ipc.ErrDenied, ipc.ErrNotFound} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
 
-func (l *launcher) instance(incarnation uint64) *instance {
+// plain is the text of an error without the marks that only programs need.
+func plain(err error) string {
+	text := strings.TrimSuffix(err.Error(), " ("+errHopeless.Error()+")")
+	return strings.ReplaceAll(text, ": "+ipc.ErrRefused.Error(), "")
+}
+
+// instance returns what a process of an incarnation needs. marked tells it from another process of the same one.
+func (l *launcher) instance(incarnation, marked uint64) *instance {
 	inst := &instance{
 		identity: ipc.Identity{
 			Worker: l.spec.Name, Role: l.spec.Role, Platform: l.spec.Platform,
@@ -100,7 +122,7 @@ func (l *launcher) instance(incarnation uint64) *instance {
 		timing:   l.env.Timing,
 		log:      l.log,
 	}
-	inst.process = newProcess(l.spec, l.env.Orphans.mark(l.spec.Name, incarnation), l.env)
+	inst.process = newProcess(l.spec, l.env.Orphans.mark(l.spec.Name, marked), l.env)
 	return inst
 }
 
@@ -261,7 +283,7 @@ func (l *launcher) initialise(ctx context.Context, inst *instance) error {
 		Name: l.spec.Name, Incarnation: inst.identity.Incarnation, HostBrokerId: inst.brokerID,
 		SupervisorVersion: l.env.Version, ConfigJson: l.spec.Config,
 	})
-	if errors.Is(err, ipc.ErrRefused) {
+	if lasting(err) {
 		return fmt.Errorf("%w (%w)", err, errHopeless)
 	}
 	if err != nil {

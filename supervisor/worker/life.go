@@ -35,7 +35,8 @@ type life struct {
 	abort  context.CancelCauseFunc
 	giveUp chan struct{} // closed when the process cannot be ended
 	down   func()
-	stop   context.CancelFunc // of the health checks
+	stop   context.CancelFunc      // of the health checks
+	cool   context.CancelCauseFunc // of the spare, nil: none is kept
 	health health
 	last   *Exit
 
@@ -65,7 +66,7 @@ func (w *Worker) Run(ctx context.Context) {
 		select {
 		case <-ended:
 			ended = nil
-			l.apply(evAsk{closing})
+			l.apply(evAsk{what: closing, by: BySupervisor})
 		case a := <-w.asks:
 			l.asked(a)
 		case h := <-w.events:
@@ -96,6 +97,12 @@ func (l *life) apply(ev any) {
 	for _, a := range actions {
 		l.do(a)
 	}
+	switch l.m.state {
+	case Ready:
+		l.keepSpare()
+	case Disabled, Exited:
+		l.dropSpare()
+	}
 	l.publish()
 }
 
@@ -106,7 +113,7 @@ func (l *life) do(a action) {
 	case doDrain:
 		l.goingDown()
 		l.drain()
-	case doTerm, doQuit:
+	case doTerm, doQuit, doKill:
 		l.goingDown()
 		l.end(a)
 	case doAbort:
@@ -116,7 +123,7 @@ func (l *life) do(a action) {
 	case doFinish:
 		l.done = true
 	case doCheer:
-		l.w.event(kindRecovered, l.pid, "stable again; it has its restarts back", nil)
+		l.w.event(kindRecovered, l.pid, "has proven itself; it has its restarts back", nil)
 	}
 }
 
@@ -143,18 +150,26 @@ func (l *life) happened(h happening) {
 		l.ended(h.exit)
 	}
 	l.apply(h.ev)
+	if l.m.state == Ready {
+		l.w.once.Do(func() { close(l.w.ready) }) // when it can be seen that it serves
+	}
 }
 
 // launch makes a process in a goroutine that stays with it to its end.
 func (l *life) launch() {
 	ctx, abort := context.WithCancelCause(context.Background())
 	l.abort, l.giveUp = abort, make(chan struct{})
+	cool := l.cool
+	l.cool = nil
 	l.pid, l.health = 0, health{}
 	incarnation, giveUp := l.m.incarnation, l.giveUp
 	l.helpers.Go(func() {
 		defer abort(nil)
 		born := func(pid int) { l.tell(happening{incarnation: incarnation, ev: evBorn{}, pid: pid}) }
 		b, exit, err := l.w.launcher.launch(ctx, incarnation, born)
+		if cool != nil {
+			cool(errNotNeeded) // it was taken, or was of no use
+		}
 		if err != nil {
 			l.tell(happening{incarnation: incarnation, ev: evExit{failed: true, never: errors.Is(err, errHopeless)}, exit: exit})
 			b.tidy()
@@ -184,7 +199,6 @@ func (l *life) serving(b body) {
 	l.stop = stop
 	incarnation := l.m.incarnation
 	l.helpers.Go(func() { l.watch(ctx, b, incarnation) })
-	l.w.once.Do(func() { close(l.w.ready) })
 }
 
 // watch asks for the worker's health until ctx ends or it has not answered too often.
@@ -194,12 +208,15 @@ func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
 	untilNext := func() time.Duration { return every - time.Duration(time.Now().UnixNano())%every }
 	t := time.NewTimer(untilNext())
 	defer t.Stop()
-	for missed := 0; missed < l.w.env.Timing.Misses; {
+	for missed, round := 0, 0; missed < l.w.env.Timing.Misses; round++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 			t.Reset(untilNext())
+		}
+		if missed == 0 && round%idleChecks != 0 && !l.w.busy() {
+			continue
 		}
 		asking, cancel := context.WithTimeout(ctx, l.w.env.Timing.Health)
 		h, err := b.health(asking)
@@ -209,6 +226,9 @@ func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
 		}
 		if err != nil {
 			missed++
+			if l.w.State() != Ready {
+				continue // it ends on purpose, which is said elsewhere
+			}
 			l.w.log.Warn("health check missed", "in_a_row", missed, "error", err)
 			continue
 		}
@@ -218,10 +238,12 @@ func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
 	l.tell(happening{incarnation: incarnation, ev: evHung{}})
 }
 
+func (w *Worker) busy() bool { return w.env.Busy == nil || w.env.Busy(w.spec.Name) }
+
 // drain asks the worker to finish, for as long as the Spec allows.
 func (l *life) drain() {
 	b, incarnation, budget := l.body, l.m.incarnation, l.w.spec.Drain
-	reason := map[intent]string{again: "restart", down: "stop", closing: "shutdown"}[l.m.intent]
+	reason := map[intent]string{again: "restart", down: "stop", closing: "shutdown", recycle: "replacement"}[l.m.intent]
 	l.helpers.Go(func() {
 		h := happening{incarnation: incarnation, ev: evDrain{}}
 		if budget > 0 {
@@ -262,6 +284,9 @@ func (l *life) end(from action) {
 // goingDown tells the rest of the supervisor, once, that the worker takes no more work.
 func (l *life) goingDown() {
 	if l.down != nil {
+		if l.m.intent != keep && l.body != nil {
+			l.body.leaving(l.w.hooks)
+		}
 		l.down()
 		l.down = nil
 	}
@@ -274,14 +299,24 @@ func (l *life) ended(e Exit) {
 		l.stop()
 		l.stop = nil
 	}
-	e.judge(l.m)
 	e.At = time.Now()
+	e.judge(l.m)
 	l.last = &e
 	l.body, l.pid, l.health = nil, 0, health{}
 }
 
 // asked takes a wish.
 func (l *life) asked(a ask) {
+	switch {
+	case a.over != "":
+		l.apply(evOver{a.over})
+		a.answer <- nil
+		return
+	case a.what == recycle, a.what == closing:
+		l.apply(a.evAsk)
+		a.answer <- nil
+		return
+	}
 	if a.what == again && a.onlyDown {
 		switch l.m.state {
 		case Ready:
@@ -293,7 +328,7 @@ func (l *life) asked(a ask) {
 		}
 	}
 	l.waiters = append(l.waiters, waiter{a, l.m.incarnation})
-	l.apply(evAsk{a.what})
+	l.apply(a.evAsk)
 }
 
 // answer answers those whose wish has come true or cannot any more.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,11 +28,11 @@ func TestWorkerServesAndStops(t *testing.T) {
 	if len(calls) != 1 || calls[0].Worker != "worker-1" || calls[0].Role != ipc.RoleTools || calls[0].Incarnation != 1 {
 		t.Errorf("the worker called as %+v", calls)
 	}
-	if err := w.Stop(context.Background()); err != nil {
+	if err := w.Stop(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}
 	s = w.Status()
-	if s.State != "disabled" || s.Pid != 0 || s.LastExit.GetCause() != CausePlanned {
+	if s.State != "disabled" || s.Pid != 0 || s.LastExit.GetCause() != CauseOperator {
 		t.Errorf("status of a worker that was stopped: %v", s)
 	}
 	w.end()
@@ -44,23 +45,23 @@ func TestOperatorVerbs(t *testing.T) {
 	w.awaitReady()
 	ctx := context.Background()
 	first := w.PID()
-	if err := w.Start(ctx); err != nil || w.PID() != first {
+	if err := w.Start(ctx, "a test"); err != nil || w.PID() != first {
 		t.Errorf("start of a worker that serves: %v, pid %d → %d", err, first, w.PID())
 	}
-	if err := w.Restart(ctx); err != nil {
+	if err := w.Restart(ctx, "a test"); err != nil {
 		t.Fatal(err)
 	}
 	second := w.PID()
 	if second == first || second == 0 || w.Status().Restarts != 1 {
 		t.Errorf("restart: pid %d → %d, status %v", first, second, w.Status())
 	}
-	if err := w.Stop(ctx); err != nil {
+	if err := w.Stop(ctx, "a test"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Stop(ctx); err != nil {
+	if err := w.Stop(ctx, "a test"); err != nil {
 		t.Errorf("second stop: %v", err)
 	}
-	if err := w.Start(ctx); err != nil || w.State() != Ready {
+	if err := w.Start(ctx, "a test"); err != nil || w.State() != Ready {
 		t.Errorf("start after stop: %v, %v", err, w.State())
 	}
 	r.mu.Lock()
@@ -70,7 +71,7 @@ func TestOperatorVerbs(t *testing.T) {
 		t.Errorf("up was called %d times and down %d times", ups, downs)
 	}
 	w.end()
-	if err := w.Restart(ctx); !errors.Is(err, ipc.ErrGone) {
+	if err := w.Restart(ctx, "a test"); !errors.Is(err, ipc.ErrGone) {
 		t.Errorf("restart after the end: %v", err)
 	}
 }
@@ -151,7 +152,8 @@ func TestFailedStartsSayWhy(t *testing.T) {
 			c.change(&s)
 			s.Policy = Policy{Burst: 1, Window: time.Hour} // the second failure leads to the slow lane
 			w := r.live(s)
-			until(t, "waits", func() bool { return w.State() == Failed })
+			waits := map[bool]State{true: Failed, false: Degraded}[c.hopeless]
+			until(t, "waits", func() bool { return w.State() == waits })
 			st := w.Status()
 			for _, text := range c.saying {
 				if !strings.Contains(st.Detail, text) {
@@ -160,6 +162,9 @@ func TestFailedStartsSayWhy(t *testing.T) {
 			}
 			if st.LastExit.Cause != CauseStartFailed || st.NextStartSeconds < 50 || strings.Contains(st.LastExit.Message, errHopeless.Error()) {
 				t.Errorf("status: %v", st)
+			}
+			if c.hopeless == slices.Contains(r.kinds(), kindDegraded) {
+				t.Errorf("events %v of a worker that is %s", r.kinds(), st.State)
 			}
 			if want := map[bool]int64{true: 0, false: 1}[c.hopeless]; st.Restarts != want {
 				t.Errorf("%d restarts, want %d", st.Restarts, want)
@@ -176,7 +181,7 @@ func TestSilentStartIsEndedAtItsLimit(t *testing.T) {
 	s := spec("silent")
 	s.Policy = Policy{Burst: 1, Window: time.Hour}
 	w := r.live(s)
-	until(t, "waits", func() bool { return w.State() == Failed })
+	until(t, "waits", func() bool { return w.State() == Failed || w.State() == Degraded })
 	if d := w.Status().Detail; !strings.Contains(d, "printed no handshake") || !strings.Contains(d, "300ms") {
 		t.Errorf("detail: %s", d)
 	}
@@ -218,7 +223,7 @@ func TestLadderEndsWhoIgnoresSIGTERMWithItsGroup(t *testing.T) {
 	before := measure(t)
 	w := r.live(spec("ignore-term"))
 	w.awaitReady()
-	if err := w.Stop(context.Background()); err != nil {
+	if err := w.Stop(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}
 	if m := w.Status().LastExit.Message; !strings.Contains(m, "after SIGTERM, SIGQUIT") {
@@ -228,7 +233,7 @@ func TestLadderEndsWhoIgnoresSIGTERMWithItsGroup(t *testing.T) {
 
 	g := r.live(spec("stubborn-group"))
 	g.awaitReady()
-	if err := g.Stop(context.Background()); err != nil {
+	if err := g.Stop(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}
 	if left := marked(t, r.runDir); len(left) > 0 {
@@ -246,7 +251,7 @@ func TestFrozenWorkerCanBeStopped(t *testing.T) {
 	w := r.live(s)
 	w.awaitReady()
 	_ = syscall.Kill(w.PID(), syscall.SIGSTOP)
-	if err := w.Stop(context.Background()); err != nil {
+	if err := w.Stop(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -257,10 +262,10 @@ func TestDrainHasItsBudget(t *testing.T) {
 	s.Drain = 200 * time.Millisecond
 	w := r.live(s)
 	w.awaitReady()
-	if err := w.Restart(context.Background()); err != nil {
+	if err := w.Restart(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}
-	if e, _ := r.await(0, kindExited); e.Fields["cause"] != CausePlanned {
+	if e, _ := r.await(0, kindExited); e.Fields["cause"] != CauseOperator {
 		t.Errorf("exit: %+v", e)
 	}
 	w.end()

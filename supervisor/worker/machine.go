@@ -14,7 +14,7 @@ const (
 	Stopping State = "stopping" // it has been told to end, ever more firmly
 	Exited   State = "exited"   // its process is gone, for good if the supervisor stops
 	Waiting  State = "waiting"  // for its next start, after a death
-	Failed   State = "failed"   // for its next start, as the last one did not succeed
+	Failed   State = "failed"   // for its next start, as the last one did not succeed and time alone may not mend it
 	Degraded State = "degraded" // for its next start, out of restarts: in the slow lane
 	Disabled State = "disabled" // an operator keeps it down
 )
@@ -27,6 +27,7 @@ const (
 	again                 // start it again at once
 	down                  // keep it down
 	closing               // the supervisor ends
+	recycle               // start it again, as it nears a limit
 )
 
 // A machine is the life of one worker as a value. It has no clock, no goroutine and no process: step takes what happened
@@ -41,20 +42,27 @@ type machine struct {
 	history     History
 	run         Run
 	hung        bool      // the process is being ended because it does not answer
+	over        string    // the process is being ended because it holds more than it may; how much
+	by, why     string    // who wanted the end of the process, and what for
 	next        time.Time // of the next start while waiting
 	reason      string    // why it waits, for a person
 }
 
 // What can happen to a worker.
 type (
-	evBegin  struct{}                     // the supervisor runs it
-	evReady  struct{}                     // Init succeeded
-	evHealth struct{ progress uint64 }    // it answered
-	evHung   struct{}                     // it did not, too often
-	evAsk    struct{ what intent }        // somebody wants its end, or its start
-	evDrain  struct{}                     // the drain has ended, one way or the other
-	evExit   struct{ failed, never bool } // its process is gone; failed: before it was ready; never: and will not get ready as it is
-	evTimer  struct{}                     // the wait for the next start is over
+	evBegin  struct{}                  // the supervisor runs it
+	evReady  struct{}                  // Init succeeded
+	evHealth struct{ progress uint64 } // it answered
+	evHung   struct{}                  // it did not, too often
+	evOver   struct{ held string }     // it holds more memory than it may
+	evAsk    struct {                  // somebody wants its end, or its start
+		what    intent
+		by, why string
+		urgent  bool // there is no time for a drain
+	}
+	evDrain struct{}                     // the drain has ended, one way or the other
+	evExit  struct{ failed, never bool } // its process is gone; failed: before it was ready; never: and will not get ready as it is
+	evTimer struct{}                     // the wait for the next start is over
 )
 
 // What is to be done about it.
@@ -65,6 +73,7 @@ const (
 	doDrain                // ask it to finish its work
 	doTerm                 // the stop ladder from SIGTERM on
 	doQuit                 // the stop ladder from SIGQUIT on: it does not answer, so its stacks matter
+	doKill                 // the stop ladder from SIGKILL on: each moment makes it worse
 	doAbort                // end a start that is under way
 	doWait                 // wake at machine.next
 	doFinish               // the worker is done for good
@@ -90,6 +99,11 @@ func (m machine) step(now time.Time, jitter float64, ev any) (machine, []action)
 			m.state, m.hung = Stopping, true
 			return m, []action{doQuit}
 		}
+	case evOver:
+		if m.state == Ready || m.state == Draining {
+			m.state, m.over = Stopping, ev.held
+			return m, []action{doKill}
+		}
 	case evDrain:
 		if m.state == Draining {
 			m.state = Stopping
@@ -101,7 +115,7 @@ func (m machine) step(now time.Time, jitter float64, ev any) (machine, []action)
 			return m.launch()
 		}
 	case evAsk:
-		return m.asked(ev.what)
+		return m.asked(ev)
 	case evExit:
 		return m.exited(now, jitter, ev)
 	}
@@ -118,7 +132,8 @@ func (m machine) alive() bool {
 }
 
 func (m machine) launch() (machine, []action) {
-	m.state, m.intent, m.hung, m.reason = Starting, keep, false, ""
+	m.state, m.intent, m.hung, m.over, m.reason = Starting, keep, false, "", ""
+	m.by, m.why = "", ""
 	m.incarnation++
 	m.run, m.next = Run{}, time.Time{}
 	return m, []action{doLaunch}
@@ -129,43 +144,68 @@ func (m machine) healthy(now time.Time, progress uint64) (machine, []action) {
 		return m, nil
 	}
 	m.run.Progress, m.run.Ended = progress, now
-	blemished := m.history.Streak > 0
-	if blemished && m.policy.Stable(m.run) {
-		m.history = History{}
+	if !m.history.blemished() {
+		return m, nil
+	}
+	if h := m.policy.Proven(m.history, m.run); !h.blemished() {
+		m.history = h
 		return m, []action{doCheer}
 	}
 	return m, nil
 }
 
 // asked takes a wish of the operator or the supervisor. The end of the supervisor overrules all others, else the newest
-// wish holds: a stop during a restart keeps the worker down, a start during a stop brings it back.
-func (m machine) asked(what intent) (machine, []action) {
+// wish holds: a stop during a restart keeps the worker down, a start during a stop brings it back. A replacement ahead of a
+// limit is wanted only of a worker that serves.
+func (m machine) asked(ev evAsk) (machine, []action) {
+	if m.intent == closing && m.state == Draining && ev.what == closing && ev.urgent {
+		m.state = Stopping
+		return m, []action{doTerm}
+	}
 	if m.intent == closing || m.state == Exited {
 		return m, nil
 	}
+	if ev.what == recycle {
+		return m.recycled(ev)
+	}
 	switch {
 	case m.state == Draining || m.state == Stopping:
-		m.intent = what
-		return m, nil
+		return m.wanted(ev), nil
 	case m.state == Starting:
-		m.state, m.intent = Stopping, what
-		return m, []action{doAbort}
+		m.state = Stopping
+		return m.wanted(ev), []action{doAbort}
 	case m.state == Ready:
-		m.state, m.intent = Draining, what
-		return m, []action{doDrain}
+		m.state = Draining
+		return m.wanted(ev), []action{doDrain}
 	}
 	// No process: waiting, disabled, or not begun.
-	switch what {
+	switch ev.what {
 	case again:
 		m.restarts++
-		// Who starts a worker by hand has looked at it: it gets its restarts back.
-		m.history = History{}
+		// The budget stays as it is: who asks is never made to wait, and the worker has yet to prove that it is well.
 		return m.launch()
 	case closing:
 		m.state, m.intent = Exited, closing
 		return m, []action{doFinish}
 	}
-	m.state = Disabled
+	m.state, m.by, m.why = Disabled, ev.by, ev.why
+	return m, nil
+}
+
+func (m machine) wanted(ev evAsk) machine {
+	m.intent, m.by, m.why = ev.what, ev.by, ev.why
+	return m
+}
+
+func (m machine) recycled(ev evAsk) (machine, []action) {
+	switch {
+	case m.state == Ready && ev.urgent, m.state == Draining && m.intent == recycle && ev.urgent:
+		m.state = Stopping
+		return m.wanted(ev), []action{doTerm}
+	case m.state == Ready:
+		m.state = Draining
+		return m.wanted(ev), []action{doDrain}
+	}
 	return m, nil
 }
 
@@ -184,8 +224,11 @@ func (m machine) exited(now time.Time, jitter float64, ev evExit) (machine, []ac
 		return m, nil
 	case again:
 		m.restarts++
-		m.history = History{}
+		m.run.End = ByOperator
+		m.history, _ = m.policy.After(m.history, m.run, jitter)
 		return m.launch()
+	case recycle:
+		m.run.End = Recycled
 	}
 	m.run.Hopeless = ev.never
 	var d Decision
@@ -196,10 +239,10 @@ func (m machine) exited(now time.Time, jitter float64, ev evExit) (machine, []ac
 	}
 	m.next, m.reason = now.Add(d.Delay), d.Reason
 	switch {
+	case d.Slow && !ev.never:
+		m.state = Degraded
 	case ev.failed:
 		m.state = Failed
-	case d.Slow:
-		m.state = Degraded
 	default:
 		m.state = Waiting
 	}

@@ -20,7 +20,7 @@ func scene(events ...any) (machine, []action, time.Time) {
 }
 
 func TestMachineTransitions(t *testing.T) {
-	restart, stop, end := evAsk{again}, evAsk{down}, evAsk{closing}
+	restart, stop, end := evAsk{what: again}, evAsk{what: down}, evAsk{what: closing}
 	for _, c := range []struct {
 		name   string
 		events []any
@@ -54,6 +54,18 @@ func TestMachineTransitions(t *testing.T) {
 		{"hangs in its drain", []any{evBegin{}, evReady{}, stop, evHung{}}, Stopping, []action{doQuit}},
 		{"hung and gone", []any{evBegin{}, evReady{}, evHung{}, evExit{}}, Starting, []action{doLaunch}},
 		{"stop of a hung one", []any{evBegin{}, evReady{}, evHung{}, stop, evExit{}}, Disabled, nil},
+		{"replaced", []any{evBegin{}, evReady{}, evAsk{what: recycle}}, Draining, []action{doDrain}},
+		{"replaced and gone", []any{evBegin{}, evReady{}, evAsk{what: recycle}, evDrain{}, evExit{}}, Starting, []action{doLaunch}},
+		{"replaced in haste", []any{evBegin{}, evReady{}, evAsk{what: recycle, urgent: true}}, Stopping, []action{doTerm}},
+		{"replaced, then in haste", []any{evBegin{}, evReady{}, evAsk{what: recycle}, evAsk{what: recycle, urgent: true}}, Stopping, []action{doTerm}},
+		{"replaced while it is stopped", []any{evBegin{}, evReady{}, stop, evAsk{what: recycle, urgent: true}}, Draining, nil},
+		{"stopped while it is replaced", []any{evBegin{}, evReady{}, evAsk{what: recycle}, stop, evDrain{}, evExit{}}, Disabled, nil},
+		{"replaced while it starts", []any{evBegin{}, evAsk{what: recycle}}, Starting, nil},
+		{"replaced while it waits", []any{evBegin{}, evExit{}, evExit{}, evAsk{what: recycle}}, Waiting, nil},
+		{"over its memory", []any{evBegin{}, evReady{}, evOver{"x"}}, Stopping, []action{doKill}},
+		{"over its memory in a drain", []any{evBegin{}, evReady{}, stop, evOver{"x"}, evExit{}}, Disabled, nil},
+		{"over its memory while it starts", []any{evBegin{}, evOver{"x"}}, Starting, nil},
+		{"end in haste", []any{evBegin{}, evReady{}, end, evAsk{what: closing, urgent: true}}, Stopping, []action{doTerm}},
 		{"hung while it starts", []any{evBegin{}, evHung{}}, Starting, nil},
 
 		{"end", []any{evBegin{}, evReady{}, end, evDrain{}, evExit{}}, Exited, []action{doFinish}},
@@ -75,23 +87,23 @@ func TestMachineTransitions(t *testing.T) {
 
 func TestRecoveryIsSaidOnce(t *testing.T) {
 	m, _, now := scene(evBegin{}, evReady{}, evExit{}, evReady{})
-	if m.history.Streak != 1 {
+	if m.history.Failures != 1 {
 		t.Fatalf("%+v", m.history)
 	}
-	m, does := m.step(now.Add(59*time.Second), 0, evHealth{})
+	m, does := m.step(now.Add(59*time.Second), 0, evHealth{1})
 	if len(does) > 0 {
-		t.Errorf("stable too early: %v", does)
+		t.Errorf("proven too early: %v", does)
 	}
-	m, does = m.step(now.Add(60*time.Second), 0, evHealth{})
-	if !slices.Equal(does, []action{doCheer}) || m.history.Streak != 0 {
-		t.Errorf("not stable after a window: %v, %+v", does, m.history)
+	m, does = m.step(now.Add(61*time.Second), 0, evHealth{1})
+	if !slices.Equal(does, []action{doCheer}) || m.history.blemished() {
+		t.Errorf("not proven after a window: %v, %+v", does, m.history)
 	}
-	if _, does = m.step(now.Add(70*time.Second), 0, evHealth{}); len(does) > 0 {
+	if _, does = m.step(now.Add(70*time.Second), 0, evHealth{2}); len(does) > 0 {
 		t.Errorf("said twice: %v", does)
 	}
 }
 
-func TestOperatorStartClearsTheSlowLane(t *testing.T) {
+func TestAStartByHandLeavesTheSlowLaneButNotTheBudget(t *testing.T) {
 	m, _, now := scene(evBegin{})
 	for m.state != Degraded {
 		now = now.Add(time.Second)
@@ -102,8 +114,8 @@ func TestOperatorStartClearsTheSlowLane(t *testing.T) {
 		m, _ = m.step(now, 0.5, evReady{})
 		m, _ = m.step(now, 0.5, evExit{})
 	}
-	m, _ = m.step(now, 0.5, evAsk{again})
-	if m.state != Starting || m.history.Slow != 0 {
+	m, _ = m.step(now, 0.5, evAsk{what: again})
+	if m.state != Starting || m.history.Slow != 1 {
 		t.Errorf("%s, %+v", m.state, m.history)
 	}
 }
@@ -148,10 +160,11 @@ func TestMachineNeverGetsStuck(t *testing.T) {
 		step(evBegin{})
 		for range 200 {
 			now = now.Add(time.Duration(rnd.IntN(3000)) * time.Millisecond)
-			events := []any{evReady{}, evHealth{rnd.Uint64N(3)}, evHung{}, evAsk{again}, evAsk{down}, evDrain{}, evExit{failed: rnd.IntN(2) == 0}, evTimer{}}
+			events := []any{evReady{}, evHealth{rnd.Uint64N(3)}, evHung{}, evAsk{what: again}, evAsk{what: down},
+				evAsk{what: recycle}, evAsk{what: recycle, urgent: true}, evOver{"too much"}, evDrain{}, evExit{failed: rnd.IntN(2) == 0}, evTimer{}}
 			step(events[rnd.IntN(len(events))])
 		}
-		step(evAsk{closing})
+		step(evAsk{what: closing})
 		step(evDrain{})
 		step(evExit{})
 		if m.state != Exited || m.intent != closing {
@@ -161,7 +174,7 @@ func TestMachineNeverGetsStuck(t *testing.T) {
 }
 
 func (a action) String() string {
-	return []string{"launch", "drain", "term", "quit", "abort", "wait", "finish", "cheer"}[a]
+	return []string{"launch", "drain", "term", "quit", "kill", "abort", "wait", "finish", "cheer"}[a]
 }
 
 var _ fmt.Stringer = action(0)

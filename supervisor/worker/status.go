@@ -14,6 +14,7 @@ import (
 type view struct {
 	m      machine
 	pid    int
+	body   body // nil unless it serves or ends
 	series *sample.Series
 	began  time.Time
 	health health
@@ -21,7 +22,7 @@ type view struct {
 }
 
 func (l *life) publish() {
-	v := view{m: l.m, pid: l.pid, health: l.health, last: l.last}
+	v := view{m: l.m, pid: l.pid, body: l.body, health: l.health, last: l.last}
 	if l.body != nil {
 		v.series, v.began = l.body.series(), l.body.began()
 	}
@@ -55,6 +56,9 @@ func (w *Worker) Status() *controlv1.WorkerStatus {
 		Verdict: &controlv1.Verdict{}, LastExit: v.last.proto(), Detail: v.detail(),
 		Progress: v.health.progress, InFlight: v.health.inFlight,
 		LogLinesDropped: w.env.Log.Dropped(w.spec.Name),
+	}
+	if pid, last := w.launcher.standby(); pid != 0 {
+		s.SparePid, s.SpareRssBytes, s.SpareAnonBytes = int64(pid), last.RSS, last.Anon
 	}
 	if v.m.waits() {
 		s.NextStartSeconds = max(0, time.Until(v.m.next).Seconds())

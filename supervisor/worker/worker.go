@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -38,6 +39,7 @@ type Spec struct {
 	Required bool          // the supervisor is ready only with it
 	Drain    time.Duration // how long running work may take to end; 0: it is cut
 	Policy   Policy
+	Spares   int // 1: a process is kept warm that takes over at a death
 	// HealthInterval is the time between health checks. A worker that misses three is frozen. 0: two seconds.
 	HealthInterval time.Duration
 	// Plain is for plugins in languages whose go-plugin has neither multiplexing nor mutual TLS. The folder of the
@@ -61,6 +63,9 @@ type Hooks struct {
 	// Up is called when Init has succeeded. It returns what is called once when the worker takes no more work: as soon as
 	// it is to end, while calls that run may still end well, or when it is gone.
 	Up func(id ipc.Identity, conn grpc.ClientConnInterface) (down func())
+	// Leaving is called before down when the end of the process is planned: what it has in hand is cut by no fault of its
+	// own. It may be nil.
+	Leaving func(id ipc.Identity)
 	// Event gets what belongs into the journal.
 	Event func(store.Event)
 }
@@ -70,8 +75,10 @@ type Env struct {
 	Log     *logs.Book
 	Sampler *sample.Sampler
 	Orphans *Orphans
-	RunDir  string // where sockets are; CheckRunDir says whether it will do
-	Version string // of the supervisor; a built-in worker must be of the same
+	Busy    func(worker string) bool // whether it has something in hand; nil: it is not known, and taken for yes
+	Starts  *Starts                  // nil: any number of workers starts at a time
+	RunDir  string                   // where sockets are; CheckRunDir says whether it will do
+	Version string                   // of the supervisor; a built-in worker must be of the same
 	Timing  Timing
 }
 
@@ -95,6 +102,10 @@ var DefaultTiming = Timing{
 	Start: 10 * time.Second, Dial: 5 * time.Second, Init: 10 * time.Second, Health: time.Second, Misses: 3,
 	Term: 2 * time.Second, Quit: time.Second, Kill: 5 * time.Second, Tidy: 5 * time.Second,
 }
+
+// idleChecks is how many intervals lie between two checks of a worker that has nothing in hand: nobody waits for it, and on an
+// idle machine each check wakes it and the supervisor.
+const idleChecks = 4
 
 // defaultHealthInterval finds a frozen worker after three checks, in 7 to 9 s.
 const defaultHealthInterval = 2 * time.Second
@@ -143,6 +154,9 @@ type Worker struct {
 type launches interface {
 	// launch returns a process that serves, or one that is gone with the reason. It calls born when there is a process.
 	launch(ctx context.Context, incarnation uint64, born func(pid int)) (body, Exit, error)
+	// warm keeps a process ready for an incarnation until launch takes it or ctx ends; standby tells of it.
+	warm(ctx context.Context, incarnation uint64)
+	standby() (pid int, last sample.Sample)
 }
 
 // A body is one process of a worker, as the life of a worker sees it.
@@ -151,9 +165,11 @@ type body interface {
 	up(Hooks) (down func())
 	drain(ctx context.Context, reason string) (unfinished int, err error)
 	health(ctx context.Context) (health, error)
+	profile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error)
 	end(from action)       // climb the stop ladder; returns when the process is gone or cannot be ended
 	done() <-chan struct{} // closed when it is gone
 	exit() Exit            // after done
+	leaving(Hooks)         // its end is planned; before down
 	tidy()                 // let go of everything that belonged to it; after done
 	series() *sample.Series
 	began() time.Time
@@ -197,25 +213,53 @@ func (w *Worker) Required() bool { return w.spec.Required }
 // Ready is closed when the worker serves for the first time.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
-// Restart ends the worker's process after a drain and returns when a new one serves. A worker that is down is started.
-func (w *Worker) Restart(ctx context.Context) error { return w.ask(ctx, again, false) }
+// Restart ends the worker's process after a drain and returns when a new one serves. A worker that is down is started. by
+// says who asks.
+func (w *Worker) Restart(ctx context.Context, by string) error {
+	return w.ask(ctx, ask{evAsk: evAsk{what: again, by: by}})
+}
 
 // Start brings a worker back that is down or waits for its next start, and returns when it serves. It does nothing to one
 // that serves.
-func (w *Worker) Start(ctx context.Context) error { return w.ask(ctx, again, true) }
+func (w *Worker) Start(ctx context.Context, by string) error {
+	return w.ask(ctx, ask{evAsk: evAsk{what: again, by: by}, onlyDown: true})
+}
 
 // Stop ends the worker's process after a drain, keeps it down until Start, and returns when it is gone.
-func (w *Worker) Stop(ctx context.Context) error { return w.ask(ctx, down, false) }
+func (w *Worker) Stop(ctx context.Context, by string) error {
+	return w.ask(ctx, ask{evAsk: evAsk{what: down, by: by}})
+}
 
-// An ask is a wish of an operator, with the way to answer.
+// Recycle replaces the process of a worker that serves, for a reason of the supervisor's own: it nears a limit. It drains
+// as in a restart, unless that is urgent. It returns when the wish is taken; a worker that does not serve is left alone.
+func (w *Worker) Recycle(ctx context.Context, why string, urgent bool) error {
+	return w.ask(ctx, ask{evAsk: evAsk{what: recycle, by: BySupervisor, why: why, urgent: urgent}})
+}
+
+// BySupervisor is who asks for what no person wanted.
+const BySupervisor = "the supervisor"
+
+// EndOver kills the worker's process at once, as it holds more memory than it may. held says how much. It returns when the
+// wish is taken.
+func (w *Worker) EndOver(ctx context.Context, held string) error {
+	return w.ask(ctx, ask{over: held})
+}
+
+// Hasten cuts the drain of a worker that is ending for good. It returns when the wish is taken.
+func (w *Worker) Hasten(ctx context.Context) error {
+	return w.ask(ctx, ask{evAsk: evAsk{what: closing, by: BySupervisor, urgent: true}})
+}
+
+// An ask is a wish, with the way to answer.
 type ask struct {
-	what     intent
-	onlyDown bool // leave a worker alone that serves or is about to
+	evAsk
+	over     string // not empty: evOver instead
+	onlyDown bool   // leave a worker alone that serves or is about to
 	answer   chan error
 }
 
-func (w *Worker) ask(ctx context.Context, what intent, onlyDown bool) error {
-	a := ask{what: what, onlyDown: onlyDown, answer: make(chan error, 1)}
+func (w *Worker) ask(ctx context.Context, a ask) error {
+	a.answer = make(chan error, 1)
 	select {
 	case w.asks <- a:
 	case <-w.gone:
@@ -234,5 +278,5 @@ func (w *Worker) ask(ctx context.Context, what intent, onlyDown bool) error {
 }
 
 func (w *Worker) stopping() error {
-	return fmt.Errorf("worker %s: the supervisor is stopping: %w", w.spec.Name, ipc.ErrGone)
+	return fmt.Errorf("worker %s is ending for good: %w", w.spec.Name, ipc.ErrGone)
 }

@@ -32,12 +32,29 @@ func main() {
 	if path := os.Getenv("TESTWORKER_FIRST"); path != "" {
 		note(path, strconv.FormatInt(time.Now().UnixNano(), 10))
 	}
+	faultFromFile()
 	fault := ""
 	if len(os.Args) > 1 {
 		fault = os.Args[1]
 	}
 	beforeServing(fault)
-	workers.Main(ipc.RoleTools, &role{fault: fault})
+	workers.Main(roleName(), &role{fault: fault})
+}
+
+// faultFromFile takes the fault and its arguments from a file beside the binary, for supervisors that give their workers no
+// arguments.
+func faultFromFile() {
+	if text, err := os.ReadFile(os.Args[0] + ".fault"); err == nil && len(os.Args) == 1 {
+		os.Args = append(os.Args, strings.Fields(string(text))...)
+	}
+}
+
+// roleName is the role that the binary is installed for, tools if it is not.
+func roleName() string {
+	if role, ok := strings.CutPrefix(filepath.Base(os.Args[0]), "hermes-"); ok {
+		return role
+	}
+	return ipc.RoleTools
 }
 
 func note(path, text string) {
@@ -79,6 +96,10 @@ func beforeServing(fault string) {
 			GRPCServer:       plugin.DefaultGRPCServer,
 		})
 		os.Exit(0)
+	case "slow-start":
+		time.Sleep(time.Duration(argument(2)) * time.Millisecond)
+	case "hog":
+		allocate(1 << 30) // a command below a worker
 	case "ignore-term":
 		signal.Ignore(syscall.SIGTERM)
 		go func() {
@@ -194,11 +215,46 @@ func (r *role) afterServing() {
 		for range 100 {
 			_, _ = os.Open("/dev/null")
 		}
+	case "freeze": // after so many milliseconds
+		time.AfterFunc(time.Duration(argument(2))*time.Millisecond, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) })
+	case "leak-fds": // so many a second
+		go leakDescriptors(argument(2))
+	case "leak-memory": // so many MiB a second
+		go allocate(argument(2) << 20)
+	case "leak-below":
+		start(original, true, os.Args[0], "hog")
 	case "drip":
 		// Orphans that end by themselves.
 		for range 10 {
 			start(nil, true, "sh", "-c", "sleep 0.05 &")
 		}
+	}
+}
+
+func argument(n int) int {
+	v, _ := strconv.Atoi(os.Args[n])
+	return v
+}
+
+func leakDescriptors(perSecond int) {
+	for range time.Tick(time.Second / time.Duration(perSecond)) {
+		if _, err := syscall.Open("/dev/null", syscall.O_RDONLY, 0); err != nil {
+			fmt.Fprintln(original, "out of descriptors:", err)
+		}
+	}
+}
+
+// kept is what allocate never gives back.
+var kept [][]byte
+
+// allocate takes memory and touches it.
+func allocate(perSecond int) {
+	for range time.Tick(10 * time.Millisecond) {
+		b := make([]byte, perSecond/100)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		kept = append(kept, b)
 	}
 }
 
