@@ -22,6 +22,10 @@ var (
 	ErrGone      = errors.New("peer is gone")          // the process at the other end ended or never was
 	ErrTimeout   = errors.New("took too long")         // outcome unknown
 	ErrCancelled = errors.New("cancelled")             //
+
+	// ErrFull is a way of being too busy that waiting a moment does not end: a person must make room. Whoever only asks
+	// for ErrBusy tries again later, which is right for a program; a person wants to know at once.
+	ErrFull = fmt.Errorf("disk is full: %w", ErrBusy)
 )
 
 var kinds = []struct {
@@ -35,6 +39,7 @@ var kinds = []struct {
 	{ErrDenied, codes.PermissionDenied, ExitFailed},
 	{ErrLeaseLost, codes.Aborted, ExitFailed},
 	{ErrRefused, codes.FailedPrecondition, ExitFailed},
+	{ErrFull, codes.OutOfRange, ExitTryAgain}, // before ErrBusy, which it is as well; no code fits better
 	{ErrBusy, codes.ResourceExhausted, ExitTryAgain},
 	{ErrGone, codes.Unavailable, ExitTryAgain},
 	{ErrTimeout, codes.DeadlineExceeded, ExitTryAgain},

@@ -233,7 +233,7 @@ func explain(err error) error {
 	}
 	errno := e.SystemErrno
 	switch {
-	case e.Code == sqlite3.ErrFull || errno == enospc || errno == edquot:
+	case e.Code == sqlite3.ErrFull || errno == enospc || errno == edquot || errno == efbig:
 		return fmt.Errorf("%w: %w", ErrDiskFull, err)
 	case e.Code == sqlite3.ErrReadonly || errno == erofs:
 		return fmt.Errorf("%w: %w", ErrReadOnly, err)

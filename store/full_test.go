@@ -94,3 +94,62 @@ func TestOpenSaysWhyAFileCannotBeWritten(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func init() { children["write to a limited file"] = writeToLimitedFile }
+
+// writeToLimitedFile accepts messages while this process may make no file longer than 3 MiB, which is how a quota
+// looks to a program, and tells what it was answered.
+func writeToLimitedFile(args []string) error {
+	ctx := context.Background()
+	s, err := store.OpenState(ctx, args[0], store.Options{})
+	if err != nil {
+		return err
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		return err
+	}
+	limit := func(most uint64) error {
+		return unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: was.Max})
+	}
+	put := func(i int) error {
+		_, err := s.Accept(ctx, store.Inbound{Platform: "test", ChatID: "1", MessageID: fmt.Sprint(i), Text: strings.Repeat("much to say. ", 800)})
+		return err
+	}
+	if err := limit(3 << 20); err != nil {
+		return err
+	}
+	accepted := 0
+	for err == nil && accepted < 10_000 {
+		if err = put(accepted); err == nil {
+			accepted++
+		}
+	}
+	h := s.Health()
+	fmt.Println("full:", errors.Is(err, store.ErrDiskFull), h.State, h.Condition)
+	open, err := s.Open(ctx)
+	fmt.Println("reads go on:", err, len(open) == accepted, accepted > 0)
+	if err := limit(was.Cur); err != nil {
+		return err
+	}
+	err = put(accepted)
+	fmt.Println("writes go on:", err == nil && s.Health().Condition != store.CondFull)
+	fmt.Println(accepted + 1)
+	return s.Close()
+}
+
+func TestAQuotaRefusesWritesUntilThereIsRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	c := startChild(t, "write to a limited file", path)
+	c.expect("full: true degraded disk_full")
+	c.expect("reads go on: <nil> true true")
+	c.expect("writes go on: true")
+	accepted := c.line()
+	if err := c.wait(); err != nil {
+		t.Fatal(err, c.errs.String())
+	}
+	storetest.Integrity(t, path)
+	if got := storetest.Query(t, path, "SELECT count(*) FROM hs_inbox"); got[0] != accepted {
+		t.Errorf("%s messages, %s were accepted", got[0], accepted)
+	}
+}

@@ -134,7 +134,7 @@ func (w *writer) blameIndex() (guilty bool) {
 		return false
 	}
 	detail := fmt.Sprintf("the full-text index %s of %s was damaged and is built again", strings.Join(broken, ", "), w.path)
-	w.health.set(condIndex, stateDegraded, detail)
+	w.health.set(CondIndex, stateDegraded, detail)
 	w.log.Error(detail)
 	if slices.ContainsFunc(broken, isOwnTable) {
 		w.filler.index.stale, w.filler.index.gated = true, false

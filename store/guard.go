@@ -13,6 +13,7 @@ import (
 const (
 	enospc = syscall.ENOSPC
 	edquot = syscall.EDQUOT
+	efbig  = syscall.EFBIG // the process's own limit of file size
 	erofs  = syscall.EROFS
 )
 

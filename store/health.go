@@ -15,19 +15,44 @@ const (
 
 var badness = map[string]int{stateOK: 0, stateDegraded: 1, stateReadOnly: 2, stateFailed: 3}
 
-// Conditions that make a store less than ok. Several can hold at once.
+// Conditions that make a store less than ok. Several can hold at once. The names are for programs and documents and
+// are only ever added.
 const (
-	condIdentity = "identity"     // the file or its WAL was replaced
-	condDamage   = "damage"       // the database is malformed
-	condReadOnly = "readonly"     // the file system does not take writes
-	condFull     = "full"         // the disk is full
-	condSpace    = "space"        // the disk is nearly full
-	condLock     = "lock"         // another process holds the write lock
-	condWAL      = "wal"          // the WAL cannot be emptied
-	condIO       = "io"           // the disk reports errors
-	condIndex    = "index"        // the full-text index is damaged and detached
-	condBuild    = "fts_building" // the full-text index is being built
+	CondWALRetired  = "wal_retired"    // the WAL or its index was deleted or replaced under us
+	CondReplaced    = "file_replaced"  // the main file was
+	CondDamage      = "corrupt"        // pages of tables are malformed
+	CondIndex       = "fts_corrupt"    // a full-text index is damaged and detached; nothing else is
+	CondBuild       = "fts_building"   // a full-text index is being built; the store is ok
+	CondQuarantined = "quarantined"    // what was at the path was no database and has been moved aside
+	CondReadOnly    = "read_only"      // the file system takes no writes
+	CondFull        = "disk_full"      // or the quota is used up
+	CondSpace       = "disk_low"       // nearly full
+	CondIO          = "disk_error"     // the disk reports errors
+	CondForeign     = "foreign_writer" // another process writes to the file
+	CondLock        = "lock_held"      // another process holds the write lock for long
+	CondWAL         = "wal_large"      // the WAL cannot be emptied
+	CondNoWAL       = "no_wal"         // the file system cannot have a WAL
+	CondClock       = "clock_back"     // the clock went back behind what is stored
 )
+
+// advice is what a person can do about each condition.
+var advice = map[string]string{
+	CondWALRetired: "nothing is lost; do not delete any state.db files: end other programs that use this home; if the state stays, restart the supervisor, " +
+		"and see docs/store.md before anything else",
+	CondReplaced:    "restart the supervisor to go on with the file that is there now; what the old one held is in the retired-wal folder beside it",
+	CondDamage:      "stop the supervisor, then run: hermes-supervisor sessions recover --source FILE --inspect-only; or restore a backup",
+	CondIndex:       "nothing: messages are kept, only the search misses some until the index has been built again",
+	CondQuarantined: "look at the file that was moved aside with: hermes-supervisor sessions recover --source FILE --inspect-only; or restore a backup",
+	CondReadOnly:    "mount the file system for writing, then restart the supervisor",
+	CondFull:        "make room; writes go on by themselves, nothing that was acknowledged is lost",
+	CondSpace:       "make room before it is full",
+	CondIO:          "look into the kernel's log; if the disk is failing, copy the home to another one",
+	CondForeign:     "end that program, or give it another home: two writers on one file are how files are damaged",
+	CondLock:        "wait; if it stays, end that process",
+	CondWAL:         "end the reader that holds it",
+	CondNoWAL:       "move the home to a local disk: writes wait for reads here, and are slower",
+	CondClock:       "set the clock; order of messages is kept by number, not by time",
+}
 
 // health holds the conditions of a store. The worst one is its state.
 type health struct {
@@ -61,13 +86,21 @@ func (h *health) clear(name string) bool {
 func (h *health) get(store string) Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	worst := Health{Name: store, State: stateOK, Detail: h.conds[condBuild].detail}
-	for _, c := range h.conds {
+	worst := Health{Name: store, State: stateOK, Detail: h.conds[CondBuild].detail}
+	for name, c := range h.conds {
 		if badness[c.state] > badness[worst.State] || c.state == worst.State && c.detail < worst.Detail {
-			worst.State, worst.Detail = c.state, c.detail
+			worst = Health{Name: store, State: c.state, Condition: name, Detail: c.detail, Advice: advice[name]}
 		}
 	}
 	return worst
+}
+
+// holds says whether a condition is set.
+func (h *health) holds(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, had := h.conds[name]
+	return had
 }
 
 // failure is the error of every write to a store that has failed, nil for any other store.

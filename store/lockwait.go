@@ -65,7 +65,7 @@ func lockPause(waited time.Duration) time.Duration {
 // tellHolder puts into health who holds the lock, and into the log once.
 func (w *writer) tellHolder(waited time.Duration, named *bool) {
 	detail := fmt.Sprintf("%s holds the write lock of %s for %.0f s", lockHolder(w.path), w.path, waited.Seconds())
-	w.health.set(condLock, stateDegraded, detail)
+	w.health.set(CondLock, stateDegraded, detail)
 	w.troubled = true
 	if !*named {
 		*named = true

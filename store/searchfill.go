@@ -171,14 +171,14 @@ func (w *writer) tellFill(done, last int64) {
 	}
 	if last-done < fillIdleRows {
 		f.told = false
-		if w.health.clear(condBuild) {
+		if w.health.clear(CondBuild) {
 			w.log.Info("the full-text index is whole", "path", w.path)
 		}
-		w.health.clear(condIndex)
+		w.health.clear(CondIndex)
 		return
 	}
 	f.told = true
-	w.health.set(condBuild, stateOK, fmt.Sprintf("the full-text index is being built: %d %% of %d messages; search looks through the others itself",
+	w.health.set(CondBuild, stateOK, fmt.Sprintf("the full-text index is being built: %d %% of %d messages; search looks through the others itself",
 		100*done/max(last, 1), last))
 }
 
@@ -200,7 +200,7 @@ func (w *writer) fillFailed(err error) {
 		return
 	}
 	detail := fmt.Sprintf("the full-text index of %s was damaged and is built again (%v)", w.path, err)
-	if w.health.set(condIndex, stateDegraded, detail) {
+	if w.health.set(CondIndex, stateDegraded, detail) {
 		w.log.Error(detail)
 	}
 }

@@ -249,11 +249,13 @@ type Counts struct {
 	OutboxPending, OutboxUnknown int64
 }
 
-// Health says how a store does. State is ok, degraded, readonly or failed.
+// Health says how a store does, by the worst of its conditions. State is ok, degraded, readonly or failed.
 type Health struct {
-	Name   string // file name without .db
-	State  string
-	Detail string
+	Name      string // file name without .db
+	State     string
+	Condition string // one of the Cond names, empty if ok
+	Detail    string // what it is, with paths and processes
+	Advice    string // what a person can do
 }
 
 // A Task is one card of a board. Times of a board are whole Unix seconds.

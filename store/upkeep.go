@@ -42,9 +42,9 @@ func (w *writer) afterCommit() {
 		}
 	}
 	if log >= wal.tell && log > done {
-		w.health.set(condWAL, stateDegraded, fmt.Sprintf("the WAL of %s has %d MiB because a reader holds it", w.path, log>>8))
+		w.health.set(CondWAL, stateDegraded, fmt.Sprintf("the WAL of %s has %d MiB because a reader holds it", w.path, log>>8))
 	} else {
-		w.health.clear(condWAL)
+		w.health.clear(CondWAL)
 	}
 	if log >= wal.gate {
 		w.readers.hold()
@@ -92,13 +92,13 @@ func (w *writer) idle() {
 func (w *writer) truncate() {
 	if busy, _, _, err := w.conn.checkpoint("TRUNCATE"); err == nil && !busy {
 		w.dirty = false
-		w.health.clear(condWAL)
+		w.health.clear(CondWAL)
 	}
 }
 
 // lose fails the store because its files are no longer those at its paths.
 func (w *writer) lose(err error) {
-	if w.health.set(condIdentity, stateFailed, err.Error()) {
+	if w.health.set(CondReplaced, stateFailed, err.Error()) {
 		w.log.Error("nothing more is written", "path", w.path, "reason", err)
 	}
 }
@@ -109,16 +109,16 @@ func (w *writer) notice(err error) {
 	switch {
 	case errors.Is(why, ErrDiskFull):
 		w.full, w.troubled = true, true
-		if w.health.set(condFull, stateDegraded, "the disk of "+w.path+" is full; writes are refused until there is room") {
+		if w.health.set(CondFull, stateDegraded, "writes are refused: disk is full ("+w.path+")") {
 			w.log.Error("disk full: writes are refused until there is room", "path", w.path, "error", err)
 		}
 	case errors.Is(why, ErrReadOnly):
 		w.troubled = true
-		if w.health.set(condReadOnly, stateReadOnly, w.path+" cannot be written: "+err.Error()) {
+		if w.health.set(CondReadOnly, stateReadOnly, w.path+" cannot be written: "+err.Error()) {
 			w.log.Error("the store cannot be written", "path", w.path, "error", err)
 		}
 	case isDamage(err):
-		if w.health.set(condDamage, stateFailed, w.path+" is damaged: "+err.Error()) {
+		if w.health.set(CondDamage, stateFailed, w.path+" is damaged: "+err.Error()) {
 			w.log.Error("the database is damaged; nothing more is written", "path", w.path, "error", err)
 		}
 	case isIO(err):
@@ -135,10 +135,10 @@ func (w *writer) ioError(err error) {
 	w.log.Error("I/O error", "path", w.path, "error", err, "count", w.ioErrors)
 	w.conn.rollback()
 	if w.ioErrors > 1 || !w.cutWAL() {
-		w.health.set(condIO, stateFailed, detail)
+		w.health.set(CondIO, stateFailed, detail)
 		return
 	}
-	w.health.set(condIO, stateDegraded, detail)
+	w.health.set(CondIO, stateDegraded, detail)
 }
 
 // cutWAL is truncate for a case of need: it waits for the readers, whose age it limits.
@@ -168,7 +168,7 @@ func (w *writer) recovered() {
 		return
 	}
 	w.full, w.troubled = false, false
-	for _, c := range []string{condFull, condReadOnly, condLock} {
+	for _, c := range []string{CondFull, CondReadOnly, CondLock} {
 		if w.health.clear(c) {
 			w.log.Info("the store takes writes again", "path", w.path)
 		}
@@ -190,9 +190,9 @@ func (w *writer) space() error {
 func (w *writer) lookAtSpace() {
 	free, err := freeSpace(w.path)
 	if err == nil && free < lowSpace {
-		w.health.set(condSpace, stateDegraded, fmt.Sprintf("the disk of %s has only %d MiB left", w.path, free>>20))
+		w.health.set(CondSpace, stateDegraded, fmt.Sprintf("the disk of %s has only %d MiB left", w.path, free>>20))
 	} else if err == nil {
-		w.health.clear(condSpace)
+		w.health.clear(CondSpace)
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, err
 	}
 	r.Adapters = s.adapters.status(ctx)
 	for _, h := range s.health() {
-		r.Stores = append(r.Stores, &controlv1.StoreStatus{Name: h.Name, State: h.State, Detail: h.Detail})
+		r.Stores = append(r.Stores, storeStatus(h))
 	}
 	counts, err := s.store.Counts(ctx)
 	if err != nil {
@@ -40,6 +40,10 @@ func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, err
 	r.Turns = &controlv1.TurnCounts{Queued: counts.Queued, Running: counts.Running, Parked: counts.Parked}
 	r.Outbox = &controlv1.OutboxCounts{Pending: counts.OutboxPending, Unknown: counts.OutboxUnknown}
 	return r, nil
+}
+
+func storeStatus(h store.Health) *controlv1.StoreStatus {
+	return &controlv1.StoreStatus{Name: h.Name, State: h.State, Detail: h.Detail, Condition: h.Condition, Advice: h.Advice}
 }
 
 func (s *supervisor) health() []store.Health {

@@ -82,6 +82,11 @@ func (p *program) statusTable(w io.Writer, r *controlv1.StatusResponse) error {
 	for _, warning := range r.GetWarnings() {
 		fmt.Fprintf(w, "%s %s\n", p.colour(yellow, "warning:"), printable(warning))
 	}
+	for _, store := range r.GetStores() {
+		if store.Advice != "" {
+			fmt.Fprintf(w, "%s store %s: %s\n", p.colour(yellow, "to do:"), printable(store.Name), printable(store.Advice))
+		}
+	}
 	fmt.Fprintln(w)
 	if err := p.workerTable(w, r.GetWorkers()); err != nil || len(r.GetAdapters()) == 0 {
 		return err

@@ -19,10 +19,12 @@ func someStatus() *controlv1.StatusResponse {
 			Pid: 1000, Version: "v1.2.3", State: "ready", UptimeSeconds: 93784.5, Fds: 30, FdLimit: 65535, RssBytes: 20 << 20,
 			Home: "/home/ada/.hermes", RunDir: "/run/user/1000/hermes-supervisor/0123456789", Goroutines: 42, AnonBytes: 5 << 20,
 		},
-		Model:    &controlv1.Model{Provider: "openai", Name: "tiny", Reason: "a local server answers"},
-		Turns:    &controlv1.TurnCounts{Queued: 1, Running: 2, Parked: 3},
-		Outbox:   &controlv1.OutboxCounts{Pending: 4, Unknown: 5},
-		Stores:   []*controlv1.StoreStatus{{Name: "state", State: "ok"}, {Name: "kanban", State: "readonly", Detail: "disk is full"}},
+		Model:  &controlv1.Model{Provider: "openai", Name: "tiny", Reason: "a local server answers"},
+		Turns:  &controlv1.TurnCounts{Queued: 1, Running: 2, Parked: 3},
+		Outbox: &controlv1.OutboxCounts{Pending: 4, Unknown: 5},
+		Stores: []*controlv1.StoreStatus{{Name: "state", State: "ok"}, {
+			Name: "kanban", State: "degraded", Detail: "writes are refused: disk is full (/h/kanban.db)", Condition: "disk_full", Advice: "make room",
+		}},
 		Warnings: []string{"config.yaml:3: x: is not a key\x1b[2J"},
 		Workers: []*controlv1.WorkerStatus{
 			{

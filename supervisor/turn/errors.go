@@ -22,7 +22,7 @@ var storeKinds = []struct{ from, to error }{
 	{store.ErrNotAsked, ipc.ErrDenied},
 	{store.ErrQueueFull, ipc.ErrBusy},
 	{store.ErrBusy, ipc.ErrBusy},
-	{store.ErrDiskFull, ipc.ErrBusy}, // space may come back; nothing was stored
+	{store.ErrDiskFull, ipc.ErrFull}, // space may come back; nothing was stored
 	{store.ErrReadOnly, ipc.ErrRefused},
 	{store.ErrFailed, ipc.ErrRefused},
 	{store.ErrClosed, ipc.ErrGone},

@@ -94,6 +94,7 @@ func (h *Hub) take(l *live, a *agent) *lease {
 		h.mu.Unlock()
 		if first { // it is tried again each second, for as long as it takes
 			h.log.Warn("cannot lease", "turn", l.id, "error", err)
+			l.feed.notice(fmt.Sprintf("The store takes no writes now, so this waits; nothing is lost. (%v)", err))
 		}
 		return nil
 	}

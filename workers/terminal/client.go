@@ -108,6 +108,9 @@ func (c *Client) Ask(ctx context.Context, m Message, f Follower) (*turnv1.Final,
 		if err == nil || ctx.Err() != nil || !again(err) {
 			return final, err
 		}
+		if c.patience > 0 && accepted == "" && errors.Is(err, ipc.ErrFull) {
+			return nil, err // room comes by a person, who should hear of it now, not after a minute of silence
+		}
 		if lostAt.IsZero() {
 			lostAt = c.now()
 			c.gone(err)

@@ -160,6 +160,28 @@ func TestAFullDiskIsNotCalledAGoneSupervisor(t *testing.T) {
 	}
 }
 
+// A single question is answered at once when the disk is full: only a person can make room. A chat keeps its message.
+func TestAFullDiskIsSaidAtOnceToAQuestion(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"question": time.Minute, "chat": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, nil)
+			s.changes(func() { s.refuse = fmt.Errorf("accept message: %w", ipc.ErrFull) })
+			c := s.client(t)
+			c.patience = patience
+			slept := 0
+			c.sleep = func(context.Context, time.Duration) error {
+				slept++
+				s.changes(func() { s.refuse = nil })
+				return nil
+			}
+			_, err := c.Ask(t.Context(), Message{ID: "m", Text: "hi"}, &recorder{})
+			if wants := patience > 0; errors.Is(err, ipc.ErrFull) != wants || (slept == 0) != wants || ipc.ExitCode(ipc.ErrFull) != ipc.ExitTryAgain {
+				t.Errorf("error %v after %d waits", err, slept)
+			}
+		})
+	}
+}
+
 func TestLeavingEndsTheWaiting(t *testing.T) {
 	s := newServer(t, nil)
 	s.kill()

@@ -910,6 +910,8 @@ type StoreStatus struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // state, kanban, supervisor
 	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	Condition     string                 `protobuf:"bytes,4,opt,name=condition,proto3" json:"condition,omitempty"` // name of what is wrong, empty if ok: disk_full, wal_retired, …
+	Advice        string                 `protobuf:"bytes,5,opt,name=advice,proto3" json:"advice,omitempty"`       // what a person can do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -961,6 +963,20 @@ func (x *StoreStatus) GetState() string {
 func (x *StoreStatus) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *StoreStatus) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+func (x *StoreStatus) GetAdvice() string {
+	if x != nil {
+		return x.Advice
 	}
 	return ""
 }
@@ -2480,11 +2496,13 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x05Model\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"O\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x85\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"*\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x1c\n" +
+	"\tcondition\x18\x04 \x01(\tR\tcondition\x12\x16\n" +
+	"\x06advice\x18\x05 \x01(\tR\x06advice\"*\n" +
 	"\x14RestartWorkerRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"P\n" +
 	"\x15RestartWorkerResponse\x127\n" +
