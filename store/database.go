@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,7 +39,9 @@ type database struct {
 	now     func() time.Time
 	log     hclog.Logger
 	health  health
-	guard   *guard
+	kind    kind
+	wal     bool   // false: a rollback journal
+	guard   *guard // nil if the file cannot be written
 	readers *readers
 	w       *writer
 }
@@ -71,15 +74,19 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 	if _, number, _ := sqlite3.Version(); number < oldestSQLite {
 		return fmt.Errorf("the linked SQLite %d is too old: %d is needed", number, oldestSQLite)
 	}
-	if held := retiredHolders(d.path); k.foreign && held != nil {
-		return fmt.Errorf("%w: %s still writes into a deleted write-ahead log of this file; nothing is lost: end that process first",
-			ErrFailed, strings.Join(held, ", "))
-	}
-	unclean := sizeOf(d.path+"-wal") > 0
-	if err := prepareFile(d.path); err != nil {
+	d.kind = k
+	place, err := placeOf(filepath.Dir(d.path))
+	if err != nil {
 		return err
 	}
-	c, err := dialWriter(d.path, k.sync, d.log)
+	if place.readOnly {
+		return d.openReadOnly(k, readers)
+	}
+	if err := d.prepare(k); err != nil {
+		return err
+	}
+	unclean := sizeOf(d.path+"-wal") > 0
+	c, err := d.dial(place)
 	if err != nil {
 		return err
 	}
@@ -103,23 +110,96 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.script("SELECT count(*) FROM sqlite_schema; PRAGMA busy_timeout = 0"); err != nil {
+	if d.guard, err = d.arm(c); err != nil {
 		return err
 	}
-	if d.guard, err = newGuard(d.path); err != nil {
-		return err
-	}
-	if d.readers, err = openReaders(d.path, readers, d.log); err != nil {
+	if d.readers, err = openReaders(d.path, "mode=ro", readers, d.log); err != nil {
 		c.close()
 		d.guard.close()
 		return err
 	}
-	d.w = &writer{database: d, conn: c, indexed: k.indexed, queue: make(chan *request, queueLength), quit: make(chan struct{}), ended: make(chan struct{})}
-	if k.indexed {
+	d.run(c, k, x)
+	return nil
+}
+
+// prepare looks at what is at the path before SQLite does.
+func (d *database) prepare(k kind) error {
+	if held := retiredHolders(d.path); k.foreign && held != nil {
+		return fmt.Errorf("%w: %s still writes into a deleted write-ahead log of this file; nothing is lost: end that process first",
+			ErrFailed, strings.Join(held, ", "))
+	}
+	sweep(d.path, d.log)
+	if k.foreign {
+		moved, err := quarantine(d.path, d.now(), d.log)
+		if err != nil {
+			return err
+		}
+		if moved != "" {
+			d.health.set(CondQuarantined, stateDegraded, fmt.Sprintf("%s was no database and was moved to %s; a new one was begun", d.path, moved))
+		}
+	}
+	return prepareFile(d.path)
+}
+
+// dial opens the connection that writes, with a WAL where one can be had.
+func (d *database) dial(p place) (*conn, error) {
+	c, wal, err := dialWriter(d.path, d.kind.sync, p, d.log)
+	if err != nil {
+		return nil, err
+	}
+	if d.wal = wal; !wal {
+		where := p.remote
+		if where == "" {
+			where = "a file system"
+		}
+		d.health.set(CondNoWAL, stateDegraded, fmt.Sprintf("%s is on %s, where a write-ahead log is not safe; a rollback journal is used instead", d.path, where))
+	}
+	return c, nil
+}
+
+// arm ends the preparations of the writer's connection and guards the files.
+func (d *database) arm(c *conn) (*guard, error) {
+	// With a WAL nobody but a foreign writer is in the way, which the loop waits for itself. With a rollback journal
+	// COMMIT waits for readers.
+	timeout := "0"
+	if !d.wal {
+		timeout = "6000" // longer than a read may take
+	}
+	if err := c.script("SELECT count(*) FROM sqlite_schema; PRAGMA busy_timeout = " + timeout); err != nil {
+		return nil, err
+	}
+	return newGuard(d.path, d.wal)
+}
+
+// connect opens the file once more, as it was opened first.
+func (d *database) connect() (*conn, *guard, error) {
+	p, err := placeOf(filepath.Dir(d.path))
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := d.dial(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := d.arm(c)
+	if err != nil {
+		c.close()
+		return nil, nil, err
+	}
+	return c, g, nil
+}
+
+// run starts the loop.
+func (d *database) run(c *conn, k kind, x index) {
+	d.w = &writer{
+		database: d, conn: c, indexed: k.indexed, kept: k.foreign, readOnly: d.guard == nil,
+		queue: make(chan *request, queueLength), quit: make(chan struct{}), ended: make(chan struct{}),
+	}
+	d.w.dataVersion, _ = foreignCommits(c)
+	if k.indexed && !d.w.readOnly {
 		d.w.filler.init(x)
 	}
 	go d.w.loop()
-	return nil
 }
 
 // upgrade makes the file one that this version can work with, after it was copied if another program made it.
@@ -156,36 +236,41 @@ func (d *database) upgrade(ctx context.Context, c *conn, k kind) (x index, err e
 
 // dialWriter opens the connection that writes. journal_size_limit and the sync level are those of Hermes; checkpoints
 // are made by the writer (wal_autocheckpoint=0), never inside a COMMIT.
-func dialWriter(path, sync string, log hclog.Logger) (*conn, error) {
-	c, err := dial(path, "_busy_timeout=5000&_foreign_keys=1",
+func dialWriter(path, sync string, p place, log hclog.Logger) (c *conn, wal bool, err error) {
+	c, err = dial(path, "_busy_timeout=5000&_foreign_keys=1",
 		"synchronous="+sync, "temp_store=MEMORY", "wal_autocheckpoint=0", "cell_size_check=ON", "trusted_schema=OFF",
 		"journal_size_limit=67108864", "mmap_size=0")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if err := useWAL(c, path, log); err != nil {
+	if wal, err = useJournal(c, path, p, log); err != nil {
 		c.close()
-		return nil, err
+		return nil, false, err
 	}
-	return c, nil
+	return c, wal, nil
 }
 
-func useWAL(c *conn, path string, log hclog.Logger) error {
+// useJournal switches to a WAL, or to a rollback journal where the file system cannot have one, and says which it is.
+func useJournal(c *conn, path string, p place, log hclog.Logger) (wal bool, err error) {
 	var was, is string
 	existing := sizeOf(path) > 0
 	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode").Scan(&was); err != nil {
-		return err
+		return false, err
 	}
-	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode=WAL").Scan(&is); err != nil {
-		return err
+	want := "wal"
+	if p.remote != "" {
+		want = "delete"
 	}
-	if is != "wal" {
-		return fmt.Errorf("%w: journal mode is %q, and WAL cannot be had on this file system", ErrInvalid, is)
+	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode="+want).Scan(&is); err != nil {
+		return false, fmt.Errorf("switch the journal mode from %s to %s: %w", was, want, err)
+	}
+	if p.remote != "" && is == "wal" {
+		return false, fmt.Errorf("%w: the file is on %s in WAL mode and another program keeps it so; end that program", ErrInvalid, p.remote)
 	}
 	if was != is && existing {
 		log.Warn("the journal mode of the file is changed", "path", path, "from", was, "to", is)
 	}
-	return nil
+	return is == "wal", nil
 }
 
 // Close writes what is queued, empties the WAL and closes the file. A second Close does nothing.
@@ -199,11 +284,17 @@ func (d *database) Close() error {
 	<-d.w.ended
 	d.w.closeIndex()
 	d.readers.close()
-	d.w.idle() // a last look at the identity of the files
+	if d.guard == nil {
+		d.w.conn.close()
+		return nil
+	}
+	d.w.lastLook()
 	err := d.health.failure()
 	if err == nil {
 		d.w.truncate()
 		d.guard.unlock()
+	} else if errors.Is(d.guard.check(), errReplaced) {
+		d.w.leaveAlone()
 	}
 	d.w.conn.close()
 	d.guard.close()
@@ -270,9 +361,6 @@ func resolve(path string) string {
 // file that exists: closing one would drop the locks of other stores in this process.
 func prepareFile(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	if err := fileSystem(filepath.Dir(path)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

@@ -63,3 +63,10 @@ var (
 
 // Match is a query as the index gets it.
 func Match(text string) string { return parseQuery(text).match() }
+
+// PretendFileSystem makes every folder one of a file system with that magic number.
+func PretendFileSystem(kind uint32, readOnly bool) (restore func()) {
+	was := lookAt
+	lookAt = func(string) (uint32, bool, error) { return kind, readOnly, nil }
+	return func() { lookAt = was }
+}

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,19 +20,31 @@ var remote = map[uint32]string{
 	0x47504653: "GPFS",
 	0x19830326: "BeeGFS",
 	0x5346414f: "AFS",
+	0x65735546: "FUSE", // sshfs, virtiofs and others; a local one is slower this way and loses nothing
 }
 
-// fileSystem refuses a directory on which WAL would lose data.
-func fileSystem(dir string) error {
+// A place is what matters of the file system of a folder.
+type place struct {
+	remote   string // its kind, if a WAL loses data there
+	readOnly bool
+}
+
+// lookAt is what the kernel says of the file system of a folder; tests say it in its place.
+var lookAt = func(dir string) (kind uint32, readOnly bool, err error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return err
+	err = unix.Statfs(dir, &st)
+	return uint32(st.Type), st.Flags&unix.ST_RDONLY != 0, err
+}
+
+// placeOf looks at the folder, or at the nearest one above it that exists.
+func placeOf(dir string) (p place, err error) {
+	kind, readOnly, err := lookAt(dir)
+	for errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		kind, readOnly, err = lookAt(dir)
 	}
-	if name, bad := remote[uint32(st.Type)]; bad {
-		return fmt.Errorf("%w: %s is on %s, where SQLite's WAL is not safe; move the home to a local disk", ErrInvalid, dir, name)
+	if err != nil {
+		return p, fmt.Errorf("file system of %s: %w", dir, err)
 	}
-	if st.Flags&unix.ST_RDONLY != 0 {
-		return fmt.Errorf("%w: the file system of %s", ErrReadOnly, dir)
-	}
-	return nil
+	return place{remote: remote[kind], readOnly: readOnly}, nil
 }

@@ -28,9 +28,15 @@ const (
 type guard struct {
 	path      string
 	main, shm *os.File // hold the locks; closing them before SQLite has closed would drop SQLite's own
-	wal       int      // O_PATH: pins the inode, so that its number is not used again; closing it drops no lock
+	wal       int      // O_PATH: pins the inode, so that its number is not used again; closing it drops no lock. -1: no WAL
 	mainID    identity
 	walID     identity
+	shmID     identity
+
+	// The main file as our last checkpoint left it. touched says that another process has written to it since.
+	left    stamp
+	head    fileHeader
+	touched bool
 }
 
 type identity struct{ dev, ino uint64 }
@@ -43,10 +49,14 @@ const (
 	shmInUse    = 128
 )
 
-// newGuard is called when SQLite has the file open in WAL mode.
-func newGuard(path string) (*guard, error) {
+// newGuard is called when SQLite has the file open. Without a WAL only the identity of the file is watched: the locks
+// would be in the way of SQLite's own.
+func newGuard(path string, wal bool) (*guard, error) {
 	g := &guard{path: path, wal: -1}
-	err := g.hold()
+	err := g.hold(wal)
+	if err == nil {
+		err = g.mark()
+	}
 	if err != nil {
 		g.close()
 		return nil, fmt.Errorf("guard %s: %w", path, err)
@@ -54,8 +64,11 @@ func newGuard(path string) (*guard, error) {
 	return g, nil
 }
 
-func (g *guard) hold() (err error) {
+func (g *guard) hold(wal bool) (err error) {
 	if g.main, err = os.OpenFile(g.path, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if g.mainID, err = identify(int(g.main.Fd())); err != nil || !wal {
 		return err
 	}
 	if g.shm, err = os.OpenFile(g.path+"-shm", os.O_RDWR, 0); err != nil {
@@ -67,10 +80,19 @@ func (g *guard) hold() (err error) {
 	if err = g.lock(unix.F_RDLCK); err != nil {
 		return err
 	}
-	if g.mainID, err = identify(int(g.main.Fd())); err != nil {
+	if g.shmID, err = identify(int(g.shm.Fd())); err != nil {
 		return err
 	}
 	g.walID, err = identify(g.wal)
+	return err
+}
+
+// mark notes how the main file is after a checkpoint of ours.
+func (g *guard) mark() (err error) {
+	if g.left, err = g.stamp(); err != nil {
+		return err
+	}
+	g.head, err = g.header()
 	return err
 }
 
@@ -82,13 +104,25 @@ func (g *guard) lock(kind int16) error {
 		unix.FcntlFlock(g.shm.Fd(), unix.F_OFD_SETLK, &inUse))
 }
 
-// check says whether the paths still lead to the files that are open. It costs two system calls.
+// What check finds: another file is at the path, or another WAL or index beside it.
+var (
+	errReplaced = errors.New("another file is in its place")
+	errRetired  = errors.New("its write-ahead log is retired")
+)
+
+// check says whether the paths still lead to the files that are open. It costs three system calls.
 func (g *guard) check() error {
 	if id, err := at(g.path); err != nil || id != g.mainID {
-		return fmt.Errorf("%s was replaced while it was open%s", g.path, reason(err))
+		return fmt.Errorf("%w: %s was replaced while it was open%s", errReplaced, g.path, reason(err))
+	}
+	if g.wal < 0 {
+		return nil
 	}
 	if id, err := at(g.path + "-wal"); err != nil || id != g.walID {
-		return fmt.Errorf("%s-wal was deleted or replaced by another process while it was open%s", g.path, reason(err))
+		return fmt.Errorf("%w: %s-wal was deleted or replaced by another process while it was open%s", errRetired, g.path, reason(err))
+	}
+	if id, err := at(g.path + "-shm"); err != nil || id != g.shmID {
+		return fmt.Errorf("%w: %s-shm was deleted or replaced by another process while it was open%s", errRetired, g.path, reason(err))
 	}
 	return nil
 }
@@ -101,7 +135,11 @@ func reason(err error) string {
 }
 
 // unlock lets SQLite delete the WAL when it closes. The descriptors stay until then.
-func (g *guard) unlock() { _ = g.lock(unix.F_UNLCK) }
+func (g *guard) unlock() {
+	if g.wal >= 0 {
+		_ = g.lock(unix.F_UNLCK)
+	}
+}
 
 // close is called after SQLite has closed.
 func (g *guard) close() {

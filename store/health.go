@@ -58,6 +58,8 @@ var advice = map[string]string{
 type health struct {
 	mu    sync.Mutex
 	conds map[string]condition
+	// suspended says that what failed the store may be healed.
+	suspended bool
 }
 
 type condition struct{ state, detail string }
@@ -105,8 +107,25 @@ func (h *health) holds(name string) bool {
 
 // failure is the error of every write to a store that has failed, nil for any other store.
 func (h *health) failure() error {
-	if g := h.get(""); g.State == stateFailed {
-		return fmt.Errorf("%w: %s", ErrFailed, g.Detail)
+	g := h.get("")
+	switch {
+	case g.State != stateFailed:
+		return nil
+	case g.Condition == CondWALRetired && h.mayHeal():
+		return fmt.Errorf("%w: %s", ErrSuspended, g.Detail)
 	}
-	return nil
+	return fmt.Errorf("%w: %s", ErrFailed, g.Detail)
+}
+
+// suspend says whether callers should try again.
+func (h *health) suspend(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.suspended = on
+}
+
+func (h *health) mayHeal() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.suspended
 }

@@ -23,6 +23,7 @@ const (
 // reads back for the moment that the writer needs to start the WAL again; the writer itself never waits for a reader.
 type readers struct {
 	path string
+	mode string // parameters of the connections: mode=ro, and immutable=1 where nothing can change
 	log  hclog.Logger
 	free chan *conn
 	open int
@@ -39,23 +40,47 @@ type activeRead struct {
 	cancel context.CancelFunc
 }
 
-func openReaders(path string, n int, log hclog.Logger) (*readers, error) {
-	r := &readers{path: path, log: log, free: make(chan *conn, n), active: map[*activeRead]bool{}, drained: make(chan struct{}, 1)}
-	for range n {
-		c, err := r.dial()
-		if err != nil {
-			r.close()
-			return nil, err
-		}
-		r.open++
-		r.free <- c
+func openReaders(path, mode string, n int, log hclog.Logger) (*readers, error) {
+	r := &readers{path: path, mode: mode, log: log, free: make(chan *conn, n), active: map[*activeRead]bool{}, drained: make(chan struct{}, 1)}
+	if err := r.fill(n); err != nil {
+		r.close()
+		return nil, err
 	}
 	return r, nil
 }
 
+// fill opens n connections.
+func (r *readers) fill(n int) error {
+	for range n {
+		c, err := r.dial()
+		if err != nil {
+			return err
+		}
+		r.open++
+		r.free <- c
+	}
+	return nil
+}
+
+// takeAll takes the connections out of the pool, while the gate is closed and nobody reads.
+func (r *readers) takeAll() (list []*conn) {
+	for range r.open {
+		list = append(list, <-r.free)
+	}
+	r.open = 0
+	return list
+}
+
+// idle says that nobody reads.
+func (r *readers) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.active) == 0
+}
+
 // dial opens a connection and touches the file, so that all descriptors are there from the start.
 func (r *readers) dial() (*conn, error) {
-	c, err := dial(r.path, "mode=ro&_query_only=1&_busy_timeout=2000",
+	c, err := dial(r.path, r.mode+"&_query_only=1&_busy_timeout=2000",
 		"temp_store=MEMORY", "cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-1024")
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ var (
 	ErrDiskFull  = errors.New("disk is full")
 	ErrReadOnly  = errors.New("store is read-only")
 	ErrFailed    = errors.New("store has failed")               // no more writes until it is opened anew
+	ErrSuspended = errors.New("store has stopped writing")      // it may go on by itself; try again later. Of a write that was under way the outcome is not known
 	ErrBusy      = errors.New("another process holds the file") // its write lock was not free in time; try again later
 	ErrTooNew    = errors.New("written by a newer version")     // the file's migration number is not known here
 )

@@ -30,13 +30,13 @@ func (w *writer) afterCommit() {
 	if w.commits++; w.commits%lookEvery != 0 {
 		return
 	}
-	_, log, done, err := w.conn.checkpoint("NOOP")
+	_, log, done, err := w.checkpoint("NOOP")
 	if err != nil {
 		w.notice(err)
 		return
 	}
 	if log-done >= wal.copy {
-		if _, log, done, err = w.conn.checkpoint("PASSIVE"); err != nil {
+		if _, log, done, err = w.checkpoint("PASSIVE"); err != nil {
 			w.notice(err)
 			return
 		}
@@ -51,11 +51,23 @@ func (w *writer) afterCommit() {
 	}
 }
 
+// checkpoint is conn.checkpoint, after which the main file is as we left it.
+func (w *writer) checkpoint(mode string) (busy bool, log, done int64, err error) {
+	if mode == "NOOP" {
+		return w.conn.checkpoint(mode)
+	}
+	busy, log, done, err = w.conn.checkpoint(mode)
+	if markErr := w.guard.mark(); markErr != nil {
+		w.log.Warn("cannot look at the file", "path", w.path, "error", markErr)
+	}
+	return busy, log, done, err
+}
+
 // restartWAL runs when the gate is closed and the last reader has gone: with everything copied and nobody reading, the
 // next commit starts the WAL from its beginning.
 func (w *writer) restartWAL() {
 	defer w.readers.release()
-	if _, log, done, err := w.conn.checkpoint("PASSIVE"); err != nil || log != done {
+	if _, log, done, err := w.checkpoint("PASSIVE"); err != nil || log != done {
 		return // a reader of another process; the next look tries again
 	}
 	if w.ready(nil) != nil {
@@ -73,13 +85,18 @@ func (w *writer) restartWAL() {
 
 // idle runs once a beat when nothing is to be written.
 func (w *writer) idle() {
+	if w.readOnly {
+		return
+	}
 	if w.health.failure() != nil {
+		w.heal()
 		return
 	}
 	if err := w.guard.check(); err != nil {
 		w.lose(err)
 		return
 	}
+	w.watch()
 	w.readers.interrupt(gatePatience)
 	w.lookAtSpace()
 	w.mergeIndex()
@@ -90,16 +107,9 @@ func (w *writer) idle() {
 
 // truncate copies the WAL and cuts it to nothing, if no reader is in the way: the connection has no busy timeout.
 func (w *writer) truncate() {
-	if busy, _, _, err := w.conn.checkpoint("TRUNCATE"); err == nil && !busy {
+	if busy, _, _, err := w.checkpoint("TRUNCATE"); err == nil && !busy {
 		w.dirty = false
 		w.health.clear(CondWAL)
-	}
-}
-
-// lose fails the store because its files are no longer those at its paths.
-func (w *writer) lose(err error) {
-	if w.health.set(CondReplaced, stateFailed, err.Error()) {
-		w.log.Error("nothing more is written", "path", w.path, "reason", err)
 	}
 }
 
@@ -147,7 +157,7 @@ func (w *writer) cutWAL() bool {
 	w.readers.hold()
 	defer w.readers.release()
 	for range tries {
-		busy, _, _, err := w.conn.checkpoint("TRUNCATE")
+		busy, _, _, err := w.checkpoint("TRUNCATE")
 		if err != nil && !isBusy(err) {
 			return false
 		}

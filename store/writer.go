@@ -49,6 +49,8 @@ type writer struct {
 	ended    chan struct{} // closed when the loop has ended
 	progress atomic.Uint64
 	indexed  bool // the file has full-text indices with triggers
+	kept     bool // what is in the file must not be lost
+	readOnly bool // the connection cannot write
 
 	// What follows belongs to the loop alone.
 	linger    linger
@@ -59,6 +61,11 @@ type writer struct {
 	commits   int
 	lastWrite time.Time
 	filler    filler
+
+	captured    string // folder with a copy of the retired files, while they are not healed
+	lastHeal    time.Time
+	lastForeign time.Time
+	dataVersion int64 // SQLite's count of foreign commits
 }
 
 // do runs fn in a transaction and returns after COMMIT. fn may run twice, the first time in a transaction that is thrown
@@ -69,6 +76,9 @@ func (w *writer) do(ctx context.Context, fn func(*tx) error) error {
 	}
 	if err := w.health.failure(); err != nil {
 		return err
+	}
+	if w.readOnly {
+		return fmt.Errorf("%w: %s", ErrReadOnly, w.path)
 	}
 	r := &request{fn: fn, done: make(chan struct{})}
 	select {

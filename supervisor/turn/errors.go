@@ -24,6 +24,7 @@ var storeKinds = []struct{ from, to error }{
 	{store.ErrBusy, ipc.ErrBusy},
 	{store.ErrDiskFull, ipc.ErrFull}, // space may come back; nothing was stored
 	{store.ErrReadOnly, ipc.ErrRefused},
+	{store.ErrSuspended, ipc.ErrBusy}, // it may be healed within seconds; the outcome of a write under way is not known
 	{store.ErrFailed, ipc.ErrRefused},
 	{store.ErrClosed, ipc.ErrGone},
 }
