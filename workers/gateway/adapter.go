@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 )
 
@@ -104,10 +105,11 @@ type Message struct {
 	UserID     string // the platform's stable id, never a display name
 	UserName   string
 	Text       string
-	Files      []File // told to the model as lines after the text
-	SessionKey string // empty: one conversation for each chat and thread
-	SessionID  string // an existing session, overrides SessionKey
-	NewSession bool   // end the conversation of the key and begin another with this message
+	Files      []File      // told to the model as lines after the text
+	SessionKey string      // empty: one conversation for each chat and thread
+	SessionID  string      // an existing session, overrides SessionKey
+	NewSession bool        // end the conversation of the key and begin another with this message
+	Busy       hostv1.Busy // what it does to a turn that its conversation runs; unspecified: it waits
 
 	// Fingerprint tells a repeat of the message from another one under the same ID (a client's mistake). If both
 	// are given and differ, Accept fails with ipc.ErrExists. Empty where IDs are made by the platform.
@@ -119,11 +121,14 @@ type Message struct {
 	Model   string
 }
 
-// Accepted is where a message went. Duplicate is true if it had been handed over before.
+// Accepted is where a message went. Duplicate is true if it had been handed over before; the rest tells what became of
+// it then.
 type Accepted struct {
-	TurnID    string
-	SessionID string
-	Duplicate bool
+	TurnID      string
+	SessionID   string
+	Duplicate   bool
+	Disposition hostv1.Disposition
+	Ahead       int // turns before it
 }
 
 // A File came with a message or goes out with a text.

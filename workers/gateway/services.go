@@ -41,7 +41,7 @@ func (s *Services) Accept(ctx context.Context, m Message) (Accepted, error) {
 		SessionKey: m.SessionKey, SessionId: m.SessionID, NewSession: m.NewSession,
 		ChatType: m.ChatType, UserId: m.UserID, UserName: m.UserName,
 		Text: withFiles(m.Text, m.Files), Fingerprint: m.Fingerprint,
-		History: m.History, SystemPrompt: m.System, Model: m.Model,
+		History: m.History, SystemPrompt: m.System, Model: m.Model, Busy: m.Busy,
 	}
 	if n := proto.Size(req); n > ipc.MaxMessageBytes-acceptMargin {
 		return Accepted{}, fmt.Errorf("accept %s: %w: %d bytes, the limit is %d", m.ID, ErrTooLarge, n, ipc.MaxMessageBytes-acceptMargin)
@@ -50,7 +50,9 @@ func (s *Services) Accept(ctx context.Context, m Message) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, fmt.Errorf("accept %s: %w", m.ID, err)
 	}
-	return Accepted{TurnID: r.TurnId, SessionID: r.SessionId, Duplicate: r.Duplicate}, nil
+	return Accepted{
+		TurnID: r.TurnId, SessionID: r.SessionId, Duplicate: r.Duplicate, Disposition: r.Disposition, Ahead: int(r.Ahead),
+	}, nil
 }
 
 // Follow passes the events of a turn to see, in order, and returns the final one. It begins with what has happened so

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -34,6 +33,9 @@ const (
 	TurnRuns      Step = "turn runs"      // the first text was said
 	BeforeDeliver Step = "before deliver" // the answer is stored and about to be handed to the adapter
 	AfterDeliver  Step = "after deliver"  // the adapter reported, and the report is lost
+
+	AfterAnswer Step = "after answer" // a person's yes is stored, the adapter does not know yet
+	BeforeDone  Step = "before done"  // its command is carried out, which is not stored yet
 )
 
 // A Host is a supervisor that keeps all in memory. It outlives the adapters that are started against it.
@@ -42,6 +44,8 @@ type Host struct {
 	Script func(*Turn) string
 	// Secrets are what Config.Secret hands out.
 	Secrets map[string]string
+	// Desk is what chats ask of the supervisor besides.
+	Desk *Desk
 
 	platform string
 	socket   string
@@ -50,20 +54,18 @@ type Host struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced with every change
-	inbox    map[string]*Turn
-	turns    []*Turn
-	byID     map[string]*Turn
-	sessions map[string]string // by key
-	queues   map[string]*queue // turns of a session, rows of a chat
-	hooks    map[Step]*hook
-	events   []*hostv1.PublishRequest
-	adapter  *attached
-	push     bool  // the platform is pushed to; known once an adapter was attached
-	started  int   // workers so far
-	owed     int64 // outbox rows so far
-	repeats  int   // accepts answered as duplicates
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced with every change
+	turns   []*Turn
+	byID    map[string]*Turn
+	queues  map[string]*queue // turns of a session, rows of a chat
+	hooks   map[Step]*hook
+	events  []*hostv1.PublishRequest
+	adapter *attached
+	push    bool  // the platform is pushed to; known once an adapter was attached
+	started int   // workers so far
+	owed    int64 // outbox rows so far
+	repeats int   // accepts answered as duplicates
 }
 
 type hook struct {
@@ -81,8 +83,9 @@ func NewHost(t testing.TB, platform string) *Host {
 	h := &Host{
 		Script:   func(u *Turn) string { u.Say(Answer(u.Text())); return Answer(u.Text()) },
 		Secrets:  map[string]string{},
+		Desk:     NewDesk(),
 		platform: platform, socket: filepath.Join(dir, "host"), changed: make(chan struct{}),
-		inbox: map[string]*Turn{}, byID: map[string]*Turn{}, sessions: map[string]string{},
+		byID:   map[string]*Turn{},
 		queues: map[string]*queue{}, hooks: map[Step]*hook{},
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
@@ -91,6 +94,10 @@ func NewHost(t testing.TB, platform string) *Host {
 	hostv1.RegisterTurnsServer(h.server, &turnsService{h: h})
 	hostv1.RegisterConfigServer(h.server, &configService{h: h})
 	hostv1.RegisterEventsServer(h.server, &eventsService{h: h})
+	hostv1.RegisterSessionsServer(h.server, h.Desk.Sessions())
+	hostv1.RegisterConfirmationsServer(h.server, &hookedConfirmations{h.Desk.Confirmations(), h})
+	hostv1.RegisterPairingServer(h.server, h.Desk.Pairing())
+	hostv1.RegisterLifecycleServer(h.server, h.Desk.Lifecycle())
 	listener, err := net.Listen("unix", h.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -282,9 +289,4 @@ func (h *Host) Attach(conn grpc.ClientConnInterface) (detach func(), err error) 
 			h.change()
 		}
 	}, nil
-}
-
-// keyOf is the key under which messages without one of their own are kept together.
-func keyOf(r *hostv1.AcceptRequest) string {
-	return strings.Join([]string{"chat", r.ChatId, r.ThreadId}, "/")
 }

@@ -33,52 +33,35 @@ func (h *Host) accept(r *hostv1.AcceptRequest) (*hostv1.AcceptResponse, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	id := r.ChatId + "/" + r.MessageId
-	if t, ok := h.inbox[id]; ok {
-		if known := t.Message.Fingerprint; known != "" && r.Fingerprint != "" && known != r.Fingerprint {
-			return nil, fmt.Errorf("message %s: %w", r.MessageId, ipc.ErrExists)
-		}
-		h.repeats++
-		return &hostv1.AcceptResponse{TurnId: t.ID, SessionId: t.SessionID, Duplicate: true}, nil
-	}
-	session, err := h.session(r)
-	if err != nil {
+	a, err := h.Desk.Accept(r, fmt.Sprintf("turn_%d", len(h.turns)+1))
+	switch {
+	case err != nil:
 		return nil, err
+	case a.Duplicate:
+		h.repeats++
+		return a, nil
+	case a.Interrupted != "":
+		h.byID[a.Interrupted].stop()
 	}
+	if a.Disposition != hostv1.Disposition_DISPOSITION_STEERED {
+		h.launch(a.TurnId, a.SessionId, r)
+	}
+	h.change()
+	return a, nil
+}
+
+// launch begins the life of a turn. With mu held.
+func (h *Host) launch(id, session string, r *hostv1.AcceptRequest) {
 	t := &Turn{
-		ID: fmt.Sprintf("turn_%d", len(h.turns)+1), SessionID: session, Message: r, h: h, step: 1,
+		ID: id, SessionID: session, Message: r, h: h, step: 1,
 		interrupt: make(chan struct{}), approvals: map[string]*approval{}, texts: map[uint32]string{},
 	}
-	h.inbox[id], h.byID[t.ID] = t, t
+	h.byID[t.ID] = t
 	h.turns = append(h.turns, t)
 	h.enqueue("session/"+session, func() { h.run(t) })
 	if h.adapter != nil && h.adapter.push {
 		h.showTurn(h.adapter, t)
 	}
-	h.change()
-	return &hostv1.AcceptResponse{TurnId: t.ID, SessionId: session}, nil
-}
-
-// session finds or opens the session of a message. With mu held.
-func (h *Host) session(r *hostv1.AcceptRequest) (string, error) {
-	if r.SessionId != "" {
-		for _, known := range h.sessions {
-			if known == r.SessionId {
-				return known, nil
-			}
-		}
-		return "", fmt.Errorf("session %s: %w", r.SessionId, ipc.ErrNotFound)
-	}
-	key := r.SessionKey
-	if key == "" {
-		key = keyOf(r)
-	}
-	if id, ok := h.sessions[key]; ok && !r.NewSession {
-		return id, nil
-	}
-	id := fmt.Sprintf("20260101_000000_%08x", len(h.turns)+1)
-	h.sessions[key] = id
-	return id, nil
 }
 
 type turnsService struct {
@@ -114,12 +97,57 @@ func (s *turnsService) Interrupt(_ context.Context, r *hostv1.InterruptRequest) 
 	if t.final != nil {
 		return &hostv1.InterruptResponse{}, nil
 	}
-	if !t.stopped {
-		t.stopped = true
-		close(t.interrupt)
+	t.stop()
+	return &hostv1.InterruptResponse{Interrupted: true}, nil
+}
+
+func (s *turnsService) ListOpen(_ context.Context, r *hostv1.ListTurnsRequest) (*hostv1.ListTurnsResponse, error) {
+	return s.h.Desk.ListOpen(r), nil
+}
+
+func (s *turnsService) Retry(_ context.Context, r *hostv1.RetryRequest) (*hostv1.RetryResponse, error) {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	out, err := s.h.Desk.Retry(r, fmt.Sprintf("turn_%d", len(s.h.turns)+1))
+	if err == nil && !out.Duplicate {
+		s.h.launch(out.TurnId, out.SessionId, &hostv1.AcceptRequest{
+			ChatId: r.Place.ChatId, ThreadId: r.Place.ThreadId, MessageId: r.MessageId, UserId: r.UserId, UserName: r.UserName, Text: out.Text,
+		})
 		s.h.change()
 	}
-	return &hostv1.InterruptResponse{Interrupted: true}, nil
+	return out, err
+}
+
+func (s *turnsService) Steer(_ context.Context, r *hostv1.SteerRequest) (*hostv1.SteerResponse, error) {
+	a, err := s.h.accept(&hostv1.AcceptRequest{
+		ChatId: r.Place.ChatId, ThreadId: r.Place.ThreadId, ChatType: r.Place.ChatType, SessionKey: r.Place.SessionKey, SessionId: r.Place.SessionId,
+		MessageId: r.MessageId, UserId: r.UserId, UserName: r.UserName, Text: r.Text, Busy: hostv1.Busy_BUSY_STEER,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &hostv1.SteerResponse{TurnId: a.TurnId, SessionId: a.SessionId, Duplicate: a.Duplicate, Disposition: a.Disposition}, nil
+}
+
+// hookedConfirmations lets a test kill the adapter around a person's answer.
+type hookedConfirmations struct {
+	hostv1.ConfirmationsServer
+	h *Host
+}
+
+func (s *hookedConfirmations) Answer(ctx context.Context, r *hostv1.AnswerRequest) (*hostv1.Confirmation, error) {
+	c, err := s.ConfirmationsServer.Answer(ctx, r)
+	if err == nil && s.h.pass(AfterAnswer) {
+		return nil, fmt.Errorf("answer: %w", ipc.ErrGone)
+	}
+	return c, err
+}
+
+func (s *hookedConfirmations) Done(ctx context.Context, r *hostv1.DoneRequest) (*hostv1.DoneResponse, error) {
+	if s.h.pass(BeforeDone) {
+		return nil, fmt.Errorf("done: %w", ipc.ErrGone)
+	}
+	return s.ConfirmationsServer.Done(ctx, r)
 }
 
 func (s *turnsService) Decide(_ context.Context, r *hostv1.DecideRequest) (*hostv1.DecideResponse, error) {

@@ -120,6 +120,16 @@ func (t *Turn) emit(e *turnv1.TurnEvent) {
 	t.h.change()
 }
 
+// stop asks the turn to end. With Host.mu held.
+func (t *Turn) stop() {
+	if t.stopped || t.final != nil {
+		return
+	}
+	t.stopped = true
+	close(t.interrupt)
+	t.h.change()
+}
+
 func (t *Turn) begin() {
 	t.attempt++
 	t.texts = map[uint32]string{}
@@ -146,6 +156,7 @@ func (h *Host) run(t *Turn) {
 			t.Outcome = turnv1.Outcome_OUTCOME_INTERRUPTED
 		}
 	}
+	h.Desk.End(t.ID)
 	t.final = &turnv1.Final{Outcome: t.Outcome, Text: text, Error: t.Error, SessionId: t.SessionID, Usage: t.Usage}
 	t.emit(&turnv1.TurnEvent{Event: &turnv1.TurnEvent_Final{Final: t.final}})
 	h.putOutbox(t.Message.ChatId, t.Message.ThreadId, t.Message.MessageId, t.ID, text)

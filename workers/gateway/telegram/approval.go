@@ -100,10 +100,17 @@ func (a *Adapter) pressed(ctx context.Context, p *models.CallbackQuery) error {
 	if m != nil {
 		chat = m.Chat
 	}
+	may, err := a.mayUse(ctx, &p.From, chat)
+	if err != nil {
+		return err
+	}
+	choice, question, confirms := confirmationOf(p.Data)
 	switch {
-	case !a.people.allow(&p.From, chat):
+	case !may:
 		a.acknowledge(ctx, p, "You may not decide this.")
 		return nil
+	case confirms:
+		return a.confirmed(ctx, p, choice, question)
 	case !approve && !strings.HasPrefix(p.Data, noPrefix):
 		a.acknowledge(ctx, p, "This button does nothing any more.")
 		return nil

@@ -44,18 +44,30 @@ type verb struct {
 	aliases []string
 	args    string // as help shows them
 	about   string
+	message bool // what follows it is a message, with the files beside it
+	owner   bool // only for people whom the operator named
 	run     func(a *Adapter, ctx context.Context, in *incoming, args string) error
+	// confirm returns the question that must be answered first, "" if there is nothing to lose. nil: none.
+	confirm func(a *Adapter, ctx context.Context, in *incoming, args string) (question string, err error)
 }
 
 func table() []verb {
 	return []verb{
-		{name: "new", aliases: []string{"reset"}, args: "[message]", about: "Begin a new conversation", run: (*Adapter).doNew},
+		{name: "new", aliases: []string{"reset"}, args: "[message]", about: "Begin a new conversation", message: true, run: (*Adapter).doNew, confirm: (*Adapter).confirmNew},
 		{name: "stop", about: "End what is running here", run: (*Adapter).doStop},
+		{name: "retry", about: "Answer the last message anew", run: (*Adapter).doRetry},
+		{name: "undo", args: "[number]", about: "Take back the last message and its answer", run: (*Adapter).doUndo, confirm: (*Adapter).confirmUndo},
+		{name: "queue", aliases: []string{"q"}, args: "message", about: "Ask after what is running has ended", message: true, run: (*Adapter).doQueue},
+		{name: "steer", args: "message", about: "Tell something to what is running", message: true, run: (*Adapter).doSteer},
 		{name: "status", about: "Show how the bot and this chat are doing", run: (*Adapter).doStatus},
-		{name: "queue", aliases: []string{"q"}, args: "message", about: "Ask after what is running has ended", run: (*Adapter).doQueue},
+		{name: "title", args: "[name]", about: "Name this conversation", run: (*Adapter).doTitle},
+		{name: "sessions", about: "List the conversations of this chat", run: (*Adapter).doSessions},
+		{name: "resume", args: "[number or name]", about: "Go on with an earlier conversation", run: (*Adapter).doResume},
+		{name: "model", args: "[name]", about: "Show or choose the model of this conversation", run: (*Adapter).doModel},
 		{name: "approve", args: "[number]", about: "Allow what the bot asked for", run: (*Adapter).doApprove},
 		{name: "deny", args: "[number]", about: "Refuse what the bot asked for", run: (*Adapter).doDeny},
 		{name: "whoami", about: "Show your id and this chat's", run: (*Adapter).doWhoami},
+		{name: "restart", about: "Restart the whole system", owner: true, run: (*Adapter).doRestart, confirm: (*Adapter).confirmRestart},
 		{name: "help", aliases: []string{"commands"}, about: "List the commands", run: (*Adapter).doHelp},
 		{name: "start", about: "Say hello", run: (*Adapter).doStart},
 		{name: "version", aliases: []string{"v"}, about: "Show the version", run: (*Adapter).doVersion},
@@ -108,11 +120,33 @@ func (a *Adapter) setMenu(ctx context.Context) {
 	}
 }
 
-// command runs a command, or says that there is none of that name.
+// command runs a command, after a yes where it takes something away, or says that there is none of that name.
 func (a *Adapter) command(ctx context.Context, in *incoming, c command) error {
 	v, known := commands[c.name]
 	if !known {
 		return a.answer(ctx, in, fmt.Sprintf("There is no command /%s. /help lists what there is.", c.name))
+	}
+	if v.owner {
+		if may, err := a.mayOperate(ctx, in); !may {
+			if err == nil {
+				err = a.answer(ctx, in, fmt.Sprintf("/%s is for people whom the allow list of the bot names, or who were let in with a code.", v.name))
+			}
+			return err
+		}
+	}
+	if v.message {
+		if err := a.fetchFiles(ctx, in); err != nil {
+			return err
+		}
+	}
+	if v.confirm != nil && a.set.Confirm {
+		question, err := v.confirm(a, ctx, in, c.args)
+		if err != nil {
+			return err
+		}
+		if question != "" {
+			return a.confirm(ctx, in, v, c.args, question)
+		}
 	}
 	return v.run(a, ctx, in, c.args)
 }

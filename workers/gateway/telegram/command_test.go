@@ -119,13 +119,16 @@ func TestAPathIsNoCommand(t *testing.T) {
 
 func TestStopEndsTheTurnsOfThisConversationOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		r.host.busy = true
 		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "a long task"})
 		r.pass(time.Second)
 		r.bot.Say(bottest.Post{From: bob, Text: "another"})
 		r.pass(time.Second)
+		r.stop() // a new process asks the supervisor what runs
+		r.start()
 		r.bot.Say(bottest.Post{From: ann, Text: "/stop"})
-		r.pass(time.Second)
+		r.pass(time.Minute)
 		if got := strings.Join(r.host.stopped, " "); got != "turn_1" {
 			t.Errorf("stopped %q, want turn_1", got)
 		}
@@ -133,45 +136,19 @@ func TestStopEndsTheTurnsOfThisConversationOnly(t *testing.T) {
 	})
 }
 
-// A new process knows of a turn from its first event.
-func TestStopAfterARestart(t *testing.T) {
+// In a group each person has a conversation, and stops that one.
+func TestStopInAGroupIsForOnesOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		r.host.busy = true
+		r.set["require_mention"] = false
+		r.bot.Supergroup(group, "Team")
 		r.start()
-		r.show(to(ann), "turn_9", started(1))
-		r.bot.Say(bottest.Post{From: ann, Text: "/stop"})
+		r.bot.Say(bottest.Post{From: ann, Chat: group, Text: "a long task"})
+		r.bot.Say(bottest.Post{From: bob, Chat: group, Text: "another"})
+		r.bot.Say(bottest.Post{From: bob, Chat: group, Text: "/stop"})
 		r.pass(time.Second)
-		if got := strings.Join(r.host.stopped, " "); got != "turn_9" {
-			t.Errorf("stopped %q, want turn_9", got)
-		}
-	})
-}
-
-func TestNewBeginsAnotherConversation(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		fresh := func() []bool {
-			var out []bool
-			for _, m := range r.host.messages() {
-				out = append(out, m.NewSession)
-			}
-			return out
-		}
-		r.start()
-		r.bot.Say(bottest.Post{From: ann, Text: "/new with this"})
-		r.bot.Say(bottest.Post{From: ann, Text: "goes on"})
-		r.bot.Say(bottest.Post{From: ann, Text: "/reset"})
-		r.pass(time.Second)
-		r.stop() // the wish is kept
-		first := r.bot.Say(bottest.Post{From: ann, Text: "begins"})
-		r.start()
-		r.pass(time.Minute)
-		r.bot.Say(bottest.Post{From: bob, Text: "of another chat"})
-		r.pass(time.Second)
-		r.bot.Repeat(ann, first)
-		r.bot.Say(bottest.Post{From: ann, Text: "goes on again"})
-		r.pass(time.Minute)
-		r.wantTaken("with this", "goes on", "begins", "of another chat", "goes on again")
-		if got := fresh(); len(got) != 5 || !got[0] || got[1] || !got[2] || got[3] || got[4] {
-			t.Errorf("new conversations: %v", got)
+		if got := strings.Join(r.host.stopped, " "); got != "turn_2" {
+			t.Errorf("stopped %q, want turn_2", got)
 		}
 	})
 }

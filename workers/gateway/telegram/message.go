@@ -81,11 +81,11 @@ func (in *incoming) text(me account) string {
 }
 
 // message is what is handed over. text is the person's own, from after a command.
-func (in *incoming) message(text string, fresh bool) gateway.Message {
+func (in *incoming) message(text string) gateway.Message {
 	return gateway.Message{
 		ChatID: in.place.chat, ThreadID: in.place.thread, ID: in.id, ChatType: in.place.chatType,
 		UserID: in.place.user, UserName: in.userName, Text: text, Files: in.files,
-		SessionKey: in.place.key, NewSession: fresh,
+		SessionKey: in.place.key,
 	}
 }
 

@@ -40,7 +40,6 @@ type pollParams struct {
 type polling struct {
 	offset     int64     // of the next poll; 0: whatever waits
 	lastUpdate time.Time // when one came
-	told       bool      // the home chat, of this conflict
 }
 
 // receive looks the bot up and polls, until ctx ends or the adapter is drained.
@@ -63,6 +62,7 @@ func (a *Adapter) receive(ctx context.Context) {
 	if !a.lookUp(asking) {
 		return
 	}
+	a.finishConfirmed(asking)
 	var menu sync.WaitGroup
 	defer menu.Wait()
 	if a.set.Menu {
@@ -81,7 +81,7 @@ func (a *Adapter) lookUp(asking context.Context) bool {
 			a.log.Info("the bot is known", "name", me.Username, "id", me.ID)
 			return true
 		}
-		if asking.Err() != nil || !a.rest(asking, &polling{}, err) {
+		if asking.Err() != nil || !a.rest(asking, err) {
 			return false
 		}
 	}
@@ -96,14 +96,14 @@ func (a *Adapter) poll(ctx, asking context.Context) {
 			return
 		}
 		if err != nil {
-			if !a.rest(asking, p, err) {
+			if !a.rest(asking, err) {
 				return
 			}
 			continue
 		}
 		a.health.completed(time.Now())
 		a.host.Received()
-		p.told = false
+		a.noteConflict(false)
 		if len(updates) == 0 {
 			if time.Since(p.lastUpdate) > offsetLife {
 				p.offset = 0 // everything below it was confirmed by this very poll
@@ -162,18 +162,25 @@ func (a *Adapter) getUpdates(ctx context.Context, offset int64, wait time.Durati
 }
 
 // rest waits after a failed request, and does what can be done about the failure. It returns false if ctx ends first.
-func (a *Adapter) rest(ctx context.Context, p *polling, err error) bool {
+func (a *Adapter) rest(ctx context.Context, err error) bool {
 	wait := a.health.failed(time.Now(), err)
 	a.log.Debug("a poll failed", "error", err, "again_in", wait)
 	a.poller.closeIdle() // what is wrong with one connection may be wrong with those beside it
 	if isWebhookSet(err) {
 		a.dropWebhook(ctx)
 	}
-	if !p.told && a.health.conflictFor(time.Now()) >= conflictTold {
-		p.told = true
+	if a.health.conflictFor(time.Now()) >= conflictTold && !a.shelf.conflictTold() {
+		a.noteConflict(true)
 		a.tell(ctx, "**Another program receives the messages of this bot.** I get none until it stops. (Telegram answers 409: Conflict.)")
 	}
 	return pause(ctx, wait) == nil
+}
+
+// noteConflict keeps in mind whether the home chat was told of the conflict that lasts.
+func (a *Adapter) noteConflict(told bool) {
+	if err := a.shelf.setConflictTold(told); err != nil {
+		a.log.Warn("that the home chat was told of a conflict is not noted", "error", err)
+	}
 }
 
 // dropWebhook takes away a webhook, which excludes polling. Waiting updates are kept.

@@ -165,9 +165,8 @@ func (a *Adapter) do(ctx context.Context, j *job, old *tooOld) error {
 	if own(m, me) || empty(j.msgs) || !a.addressed(j.msgs, me) {
 		return nil
 	}
-	if !a.people.allow(author(m), m.Chat) {
-		a.deny(ctx, m)
-		return nil
+	if admitted, err := a.admit(ctx, m); !admitted {
+		return err
 	}
 	if a.set.MaxAge > 0 && !j.edited && a.age(m) > time.Duration(a.set.MaxAge) {
 		old.add(m.Chat.ID)
@@ -186,23 +185,7 @@ func (a *Adapter) do(ctx context.Context, j *job, old *tooOld) error {
 			return err
 		}
 	}
-	fresh, err := a.shelf.takeFresh(in.place.key, in.id)
-	if err != nil {
-		a.log.Warn("the wish for a new conversation was not read", "error", err)
-	}
-	return a.accept(ctx, in, in.message(in.body, fresh))
-}
-
-// accept hands a message over.
-func (a *Adapter) accept(ctx context.Context, in *incoming, m gateway.Message) error {
-	got, err := a.host.Accept(ctx, m)
-	if err != nil {
-		return err
-	}
-	if !got.Duplicate {
-		a.turns.add(openTurn{id: got.TurnID, chat: in.place.chat, thread: in.place.thread, key: in.place.key})
-	}
-	return nil
+	return a.accept(ctx, in, in.message(in.body), a.busyWith(in))
 }
 
 // empty reports whether messages hold nothing that a person said: service messages of groups.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/telegram/bottest"
 )
@@ -26,14 +27,15 @@ func TestWhoMayUseTheBot(t *testing.T) {
 		set   gateway.Settings
 		chat  int64
 		taken bool
-		told  bool // why not
+		told  string // why not
 	}{
-		{name: "nobody is allowed by default", told: true},
+		{name: "nobody is allowed by default", told: "CODE0001"},
 		{name: "by id from the environment", users: list{"1001"}, taken: true},
 		{name: "by id from the settings", set: gateway.Settings{"allowed_users": []any{1001}}, taken: true},
 		{name: "by name", set: gateway.Settings{"allowed_users": "@Ann_A, 5"}, taken: true},
 		{name: "everybody", users: list{"*"}, taken: true},
-		{name: "somebody else", users: list{"1002"}, told: true},
+		{name: "somebody else", users: list{"1002"}, told: "CODE0001"},
+		{name: "somebody else is told the id", users: list{"1002"}, set: gateway.Settings{"strangers": "tell"}, told: "1001"},
 		{name: "a stranger who is not told", set: gateway.Settings{"strangers": "ignore"}},
 		{name: "a group that is allowed", set: gateway.Settings{"allowed_chats": []any{group}, "require_mention": false}, chat: group, taken: true},
 		{name: "a group that is not", set: gateway.Settings{"require_mention": false}, chat: group},
@@ -54,7 +56,7 @@ func TestWhoMayUseTheBot(t *testing.T) {
 					t.Errorf("taken: %v", got)
 				}
 				told := r.bot.Texts(ann)
-				if c.told != (len(told) == 1 && strings.Contains(told[0], "1001")) || len(told) > 1 {
+				if (c.told != "") != (len(told) == 1 && strings.Contains(told[0], c.told)) || len(told) > 1 {
 					t.Errorf("the stranger was told %q", told)
 				}
 				if got := r.bot.Texts(group); len(got) > 0 {
@@ -149,7 +151,7 @@ func TestPlacesAndSessions(t *testing.T) {
 				r.start()
 				id := r.bot.Say(c.post)
 				r.pass(time.Second)
-				c.want.ID = fmt.Sprint(id)
+				c.want.ID, c.want.Busy = fmt.Sprint(id), hostv1.Busy_BUSY_INTERRUPT
 				got := r.host.messages()
 				if len(got) != 1 || fmt.Sprintf("%+v", got[0]) != fmt.Sprintf("%+v", c.want) {
 					t.Errorf("handed over\n%+v, want\n%+v", got, c.want)

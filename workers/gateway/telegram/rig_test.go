@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/telegram/bottest"
@@ -22,17 +23,19 @@ import (
 type supervisor struct {
 	mu        sync.Mutex
 	taken     []gateway.Message
-	seen      map[string]string // chat/message → turn
 	refuse    func(gateway.Message) error
 	stopped   []string
 	decisions map[string]bool
 	asked     map[string]bool // approvals that exist
 	events    []string
 	received  int
+	busy      bool // turns do not end by themselves
+	turns     int  // so far
+	*desk
 }
 
 func newSupervisor() *supervisor {
-	return &supervisor{seen: map[string]string{}, decisions: map[string]bool{}, asked: map[string]bool{}}
+	return &supervisor{decisions: map[string]bool{}, asked: map[string]bool{}, desk: newDesk()}
 }
 
 func (s *supervisor) Accept(ctx context.Context, m gateway.Message) (gateway.Accepted, error) {
@@ -46,14 +49,24 @@ func (s *supervisor) Accept(ctx context.Context, m gateway.Message) (gateway.Acc
 			return gateway.Accepted{}, err
 		}
 	}
-	key := m.ChatID + "/" + m.ID
-	if turn, known := s.seen[key]; known {
-		return gateway.Accepted{TurnID: turn, Duplicate: true}, nil
+	got, err := s.Desk.Accept(&hostv1.AcceptRequest{
+		ChatId: m.ChatID, ThreadId: m.ThreadID, MessageId: m.ID, SessionKey: m.SessionKey, ChatType: m.ChatType,
+		UserId: m.UserID, UserName: m.UserName, Text: m.Text, NewSession: m.NewSession, Busy: m.Busy,
+	}, fmt.Sprintf("turn_%d", s.turns+1))
+	if err != nil {
+		return gateway.Accepted{}, err
 	}
-	turn := fmt.Sprintf("turn_%d", len(s.seen)+1)
-	s.seen[key] = turn
-	s.taken = append(s.taken, m)
-	return gateway.Accepted{TurnID: turn}, nil
+	if !got.Duplicate {
+		s.turns++
+		s.taken = append(s.taken, m)
+	}
+	if got.Interrupted != "" && !got.Duplicate {
+		s.stopped = append(s.stopped, got.Interrupted)
+	}
+	if !s.busy {
+		s.End(got.TurnId)
+	}
+	return gateway.Accepted{TurnID: got.TurnId, Duplicate: got.Duplicate, Disposition: got.Disposition, Ahead: int(got.Ahead)}, nil
 }
 
 func (s *supervisor) Interrupt(_ context.Context, turn, _ string) (bool, error) {

@@ -42,10 +42,12 @@ func (p people) allow(u *models.User, chat models.Chat) bool {
 	if chat.Type != models.ChatTypePrivate && p.chats[id64(chat.ID)] {
 		return true
 	}
-	if u == nil {
-		return false
-	}
-	return p.all || p.users[id64(u.ID)] || u.Username != "" && p.users[strings.ToLower(u.Username)]
+	return u != nil && (p.all || p.named(u))
+}
+
+// named reports whether a list names a user.
+func (p people) named(u *models.User) bool {
+	return p.users[id64(u.ID)] || u.Username != "" && p.users[strings.ToLower(u.Username)]
 }
 
 func id64(n int64) string { return strconv.FormatInt(n, 10) }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ type settings struct {
 
 	AllowedUsers list   `json:"allowed_users"` // ids or @names of people who may use the bot; "*" allows all
 	AllowedChats list   `json:"allowed_chats"` // ids of groups in which everybody may use it
-	Strangers    string `json:"strangers"`     // tell (default): say in a private chat that the bot is private; ignore
+	Strangers    string `json:"strangers"`     // in a private chat: pair (default) gives a code, tell says that the bot is private, ignore
 
 	RequireMention bool             `json:"require_mention"` // in groups only what names or answers the bot; default true
 	FreeChats      list             `json:"free_chats"`      // ids of groups where it is not required
@@ -28,6 +29,10 @@ type settings struct {
 	TopicsPerUser  bool             `json:"topics_per_user"` // also within a topic; default false
 	HomeChat       string           `json:"home_chat"`       // id of the chat that is told of trouble
 	MaxAge         gateway.Duration `json:"max_age"`         // of a message at start; older ones are reported, not answered; 0: any
+
+	Busy       string `json:"busy"`        // what a message does to a running turn: interrupt (default), queue, steer
+	BusyNotice bool   `json:"busy_notice"` // say so, once in 30 s; default true
+	Confirm    bool   `json:"confirm"`     // ask before a command that takes something away; default true
 
 	Reply        string           `json:"reply"`         // answers show what they answer: first (default), groups (only there), off
 	Streaming    bool             `json:"streaming"`     // show answers while they are made; default true
@@ -45,7 +50,7 @@ type settings struct {
 
 func defaults() settings {
 	return settings{
-		BaseURL: "https://api.telegram.org", Strangers: "tell", Reply: "first", RequireMention: true, GroupsPerUser: true,
+		BaseURL: "https://api.telegram.org", Strangers: "pair", Busy: "interrupt", BusyNotice: true, Confirm: true, Reply: "first", RequireMention: true, GroupsPerUser: true,
 		Streaming: true, EditInterval: gateway.Duration(800 * time.Millisecond), Menu: true,
 		RetryFirst: gateway.Duration(time.Second), RetryLongest: gateway.Duration(5 * time.Minute),
 		MessagesPerSecond: 30, PollTimeout: gateway.Duration(50 * time.Second), KeepFiles: gateway.Duration(7 * 24 * time.Hour),
@@ -61,11 +66,17 @@ func readSettings(s gateway.Settings) (settings, error) {
 	if u, err := url.Parse(c.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return c, fmt.Errorf("settings: base_url: %q is not an http or https URL", c.BaseURL)
 	}
-	if c.Strangers != "tell" && c.Strangers != "ignore" {
-		return c, fmt.Errorf("settings: strangers: %q is neither tell nor ignore", c.Strangers)
-	}
-	if c.Reply != "first" && c.Reply != "groups" && c.Reply != "off" {
-		return c, fmt.Errorf("settings: reply: %q is none of first, groups, off", c.Reply)
+	for _, choice := range []struct {
+		key, value string
+		of         []string
+	}{
+		{"strangers", c.Strangers, []string{"pair", "tell", "ignore"}},
+		{"busy", c.Busy, []string{"interrupt", "queue", "steer"}},
+		{"reply", c.Reply, []string{"first", "groups", "off"}},
+	} {
+		if !slices.Contains(choice.of, choice.value) {
+			return c, fmt.Errorf("settings: %s: %q is none of %s", choice.key, choice.value, strings.Join(choice.of, ", "))
+		}
 	}
 	if d := time.Duration(c.PollTimeout); d < time.Second || d > maxPoll {
 		return c, fmt.Errorf("settings: poll_timeout: %s is not between 1s and %s", d, maxPoll)

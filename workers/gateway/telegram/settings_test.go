@@ -23,6 +23,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		{gateway.Settings{"edit_interval": "-1s"}, "edit_interval"},
 		{gateway.Settings{"strangers": "shout"}, "strangers"},
 		{gateway.Settings{"reply": "always"}, "reply"},
+		{gateway.Settings{"busy": "panic"}, "busy"},
 		{gateway.Settings{"home_chat": "@home"}, "home_chat"},
 		{gateway.Settings{"retry_first": "10m"}, "retry_first"},
 		{gateway.Settings{"allowed_users": true}, "list of ids"},

@@ -28,14 +28,13 @@ const (
 )
 
 // A shelf keeps what should survive the death of this process: which messages stand in for an answer that is to come,
-// which updates were handled, which conversations are to begin anew. Losing it costs a stray "…" or a repeated
+// which updates were handled. Losing it costs a stray "…" or a repeated
 // help text, never a message: those are the supervisor's. Without a folder it keeps them in memory only.
 type shelf struct {
 	dir string
 
 	mu      sync.Mutex
 	shown   map[string]shown   // by key
-	fresh   map[string]string  // by session key, if there is no folder
 	handled map[int64]struct{} //
 	order   []int64            // of handled, oldest first
 	lines   int                // in the file
@@ -52,14 +51,12 @@ type shown struct {
 }
 
 func openShelf(dir string) (*shelf, error) {
-	s := &shelf{dir: dir, shown: map[string]shown{}, fresh: map[string]string{}, handled: map[int64]struct{}{}}
+	s := &shelf{dir: dir, shown: map[string]shown{}, handled: map[int64]struct{}{}}
 	if dir == "" {
 		return s, nil
 	}
-	for _, sub := range []string{"shown", "fresh"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			return nil, fmt.Errorf("folder of the adapter: %w", err)
-		}
+	if err := os.MkdirAll(filepath.Join(dir, "shown"), 0o700); err != nil {
+		return nil, fmt.Errorf("folder of the adapter: %w", err)
 	}
 	if err := s.readShown(); err != nil {
 		return nil, fmt.Errorf("folder of the adapter: %w", err)
@@ -214,44 +211,18 @@ func (s *shelf) shownIn(chat int64, thread int) []shown {
 	return out
 }
 
-// askFresh notes that the next message of a session begins a new conversation.
-func (s *shelf) askFresh(key string) error { return s.setFresh(key, "asked") }
+// conflictKey is where it is noted that the home chat was told of a conflict.
+const conflictKey = "conflict"
 
-// takeFresh reports whether a message begins a new conversation because that was asked for. The wish is tied to the
-// first message that comes, so that a repeat of that one finds it again and a later one does not.
-func (s *shelf) takeFresh(key, message string) (bool, error) {
-	s.mu.Lock()
-	wish, ok := s.fresh[key]
-	if s.dir != "" {
-		raw, err := os.ReadFile(filepath.Join(s.dir, "fresh", fileName(key)))
-		wish, ok = string(raw), err == nil
-	}
-	s.mu.Unlock()
-	switch {
-	case !ok:
-		return false, nil
-	case wish == message:
-		return true, nil
-	case wish == "asked":
-		return true, s.setFresh(key, message)
-	}
-	return false, s.setFresh(key, "") // that message was taken, or this one would not have come
-}
+// conflictTold reports whether the home chat was told of the conflict that lasts.
+func (s *shelf) conflictTold() bool { return len(s.shownOf(conflictKey)) > 0 }
 
-func (s *shelf) setFresh(key, wish string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dir == "" {
-		if s.fresh[key] = wish; wish == "" {
-			delete(s.fresh, key)
-		}
-		return nil
+// setConflictTold notes it, so that a new process in the same conflict does not tell it again.
+func (s *shelf) setConflictTold(told bool) error {
+	if told {
+		return s.setShown(shown{Key: conflictKey, IDs: []int{1}})
 	}
-	path := filepath.Join(s.dir, "fresh", fileName(key))
-	if wish == "" {
-		return removeFile(path)
-	}
-	return writeFile(path, []byte(wish))
+	return s.setShown(shown{Key: conflictKey})
 }
 
 // sweep removes what is too old to matter.

@@ -75,27 +75,6 @@ func TestWhatIsShownIsKnownToTheNextProcess(t *testing.T) {
 	}
 }
 
-func TestAWishForANewConversationIsMetOnce(t *testing.T) {
-	for _, dir := range []string{t.TempDir(), ""} {
-		s := openTestShelf(t, dir)
-		take := func(key, message string, want bool) {
-			t.Helper()
-			if got, err := s.takeFresh(key, message); got != want || err != nil {
-				t.Errorf("%s, message %s: %v %v", key, message, got, err)
-			}
-		}
-		take("a", "1", false)
-		if err := s.askFresh("a"); err != nil {
-			t.Fatal(err)
-		}
-		take("b", "1", false)
-		take("a", "2", true)
-		take("a", "2", true) // handed over again
-		take("a", "3", false)
-		take("a", "2", false)
-	}
-}
-
 func TestOldFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()

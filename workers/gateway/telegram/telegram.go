@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 )
 
@@ -32,13 +33,30 @@ const (
 	allowedUsersName = "TELEGRAM_ALLOWED_USERS"
 )
 
-// host is the supervisor as this adapter uses it.
+// host is the supervisor as this adapter uses it. Services says what each call does.
 type host interface {
 	Accept(ctx context.Context, m gateway.Message) (gateway.Accepted, error)
 	Interrupt(ctx context.Context, turnID, reason string) (bool, error)
 	Decide(ctx context.Context, approvalID string, approve bool) (approved, before bool, err error)
 	Publish(ctx context.Context, kind, message string, fields map[string]string)
 	Received()
+
+	OpenTurns(ctx context.Context, r *hostv1.ListTurnsRequest) (*hostv1.ListTurnsResponse, error)
+	Retry(ctx context.Context, r *hostv1.RetryRequest) (*hostv1.RetryResponse, error)
+	Session(ctx context.Context, r *hostv1.GetSessionRequest) (*hostv1.SessionInfo, error)
+	Sessions(ctx context.Context, r *hostv1.ListSessionsRequest) (*hostv1.ListSessionsResponse, error)
+	SetTitle(ctx context.Context, r *hostv1.SetTitleRequest) (*hostv1.SessionInfo, error)
+	Bind(ctx context.Context, r *hostv1.BindRequest) (*hostv1.SessionInfo, error)
+	SetModel(ctx context.Context, r *hostv1.SetModelRequest) (*hostv1.SessionInfo, error)
+	Undo(ctx context.Context, r *hostv1.UndoRequest) (*hostv1.UndoResponse, error)
+	EndSession(ctx context.Context, r *hostv1.EndRequest) (*hostv1.EndResponse, error)
+	Confirm(ctx context.Context, r *hostv1.AskRequest) (*hostv1.Confirmation, error)
+	AnswerConfirmation(ctx context.Context, r *hostv1.AnswerRequest) (*hostv1.Confirmation, error)
+	Confirmations(ctx context.Context, r *hostv1.ListConfirmationsRequest) (*hostv1.ListConfirmationsResponse, error)
+	ConfirmationDone(ctx context.Context, r *hostv1.DoneRequest) (*hostv1.DoneResponse, error)
+	Paired(ctx context.Context, userID string) (bool, error)
+	RequestPairing(ctx context.Context, r *hostv1.PairingRequest) (*hostv1.PairingResponse, error)
+	Restart(ctx context.Context, r *hostv1.RestartRequest) (*hostv1.RestartResponse, error)
 }
 
 // An Adapter is one bot.
@@ -67,7 +85,8 @@ type Adapter struct {
 	drained  chan struct{} // closed: nothing more is being received
 	drainOne sync.Once
 
-	strangers *strangers
+	strangers *seldom[int64]  // who is told that the bot is private
+	notices   *seldom[string] // which conversations are told what became of a message
 	edited    *progress
 }
 
@@ -127,8 +146,8 @@ func open(ctx context.Context, s gateway.Setup, p parts) (*Adapter, error) {
 		limits: newLimits(set.MessagesPerSecond), lock: lock, shelf: shelf,
 		health: newHealth(time.Now(), time.Duration(set.RetryFirst), time.Duration(set.RetryLongest)),
 		people: newPeople(append(p.users, set.AllowedUsers...), set.AllowedChats), groups: newGroups(set),
-		turns: &turns{}, drain: make(chan struct{}), drained: make(chan struct{}), strangers: newStrangers(),
-		edited: &progress{done: map[int64]int{}},
+		turns: &turns{}, drain: make(chan struct{}), drained: make(chan struct{}),
+		strangers: newSeldom[int64](strangerAgain), notices: newSeldom[string](noticeAgain), edited: &progress{done: map[int64]int{}},
 	}
 	a.sender = newSender(a.client, a.limits)
 	a.live = newLive(time.Duration(set.EditInterval))

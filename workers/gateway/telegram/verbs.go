@@ -2,11 +2,14 @@ package telegram
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 )
 
@@ -43,34 +46,45 @@ func (a *Adapter) doWhoami(ctx context.Context, in *incoming, _ string) error {
 	return a.answer(ctx, in, b.String())
 }
 
-// doNew begins a new conversation: with the message that follows the command, or with the next one.
-func (a *Adapter) doNew(ctx context.Context, in *incoming, args string) error {
-	if args != "" {
-		return a.accept(ctx, in, in.message(args, true))
-	}
-	if err := a.shelf.askFresh(in.place.key); err != nil {
-		a.log.Warn("a new conversation was not noted", "error", err)
-		return a.answer(ctx, in, "That could not be noted. Write `/new` and your message in one.")
-	}
-	return a.answer(ctx, in, "Your next message begins a new conversation.")
-}
-
 func (a *Adapter) doQueue(ctx context.Context, in *incoming, args string) error {
 	if args == "" {
 		return a.answer(ctx, in, "Write `/queue` and your message.")
 	}
-	return a.accept(ctx, in, in.message(args, false))
+	return a.accept(ctx, in, in.message(args), hostv1.Busy_BUSY_QUEUE)
+}
+
+func (a *Adapter) doSteer(ctx context.Context, in *incoming, args string) error {
+	if args == "" {
+		return a.answer(ctx, in, "Write `/steer` and what I should know.")
+	}
+	return a.accept(ctx, in, in.message(args), hostv1.Busy_BUSY_STEER)
+}
+
+// openTurns returns the turns of a conversation that have not ended, whoever started this process.
+func (a *Adapter) openTurns(ctx context.Context, p place) ([]*hostv1.OpenTurn, error) {
+	r, err := a.host.OpenTurns(ctx, &hostv1.ListTurnsRequest{ChatId: p.chat, ThreadId: p.thread})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(r.Turns, func(t *hostv1.OpenTurn) bool {
+		return t.ThreadId != p.thread || !p.shared && p.chatType == "group" && t.UserId != p.user
+	}), nil
 }
 
 // doStop ends all turns of the conversation. Their answers, with what they have, still come.
 func (a *Adapter) doStop(ctx context.Context, in *incoming, _ string) error {
+	open, err := a.openTurns(ctx, in.place)
+	if err != nil {
+		return err
+	}
 	stopped := 0
-	for _, turn := range a.turns.of(in.place) {
-		ended, err := a.host.Interrupt(ctx, turn, "stopped by "+in.userName)
-		if err != nil {
+	for _, turn := range open {
+		ended, err := a.host.Interrupt(ctx, turn.TurnId, "stopped by "+in.userName)
+		switch {
+		case errors.Is(err, ipc.ErrNotFound):
+		case err != nil:
 			return err
-		}
-		if ended {
+		case ended:
 			stopped++
 		}
 	}
@@ -87,8 +101,23 @@ func (a *Adapter) doStatus(ctx context.Context, in *incoming, _ string) error {
 	if s.Detail != "" {
 		fmt.Fprintf(&b, " (%s)", s.Detail)
 	}
-	running := a.turns.of(in.place)
-	fmt.Fprintf(&b, "\nRunning or waiting in this conversation: %d", len(running))
+	session, err := a.session(ctx, in.place)
+	switch {
+	case err != nil:
+		return err
+	case session == nil:
+		b.WriteString("\nNo conversation yet: your next message begins one.")
+	default:
+		fmt.Fprintf(&b, "\nConversation: %s, %d messages, model %s", plainWords(nameOf(session)), session.Messages, plainWords(modelOf(session)))
+		if tokens := session.InputTokens + session.OutputTokens; tokens > 0 {
+			fmt.Fprintf(&b, ", %d tokens", tokens)
+		}
+	}
+	open, err := a.openTurns(ctx, in.place)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\nRunning or waiting in this conversation: %d", len(open))
 	if asked := a.turns.questions(in.place); len(asked) > 0 {
 		fmt.Fprintf(&b, "\nWaiting for your answer: %d (/approve or /deny)", len(asked))
 	}
