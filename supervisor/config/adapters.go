@@ -27,7 +27,7 @@ var platforms = map[string]platform{
 		secrets: []string{"TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_USERS"}, check: checkTelegram,
 		keys: []string{
 			"base_url", "allowed_users", "allowed_chats", "strangers", "require_mention", "free_chats", "groups_per_user",
-			"topics_per_user", "home_chat", "max_age", "reply", "streaming", "edit_interval", "menu", "messages_per_second",
+			"topics_per_user", "home_chat", "max_age", "busy", "busy_notice", "confirm", "reply", "streaming", "edit_interval", "menu", "messages_per_second",
 			"poll_timeout", "retry_first", "retry_longest", "proxy", "lock_dir", "keep_files",
 		},
 	},

@@ -56,6 +56,30 @@ func TestARivalIsSeenWithoutASpinAndRecoversByItself(t *testing.T) {
 	})
 }
 
+// The gateway may be started again and again while a rival polls. The home chat hears of it once, and of the next one again.
+func TestAConflictIsToldOnceOverRestarts(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set["home_chat"] = id64(bob)
+		for round := range 2 {
+			r.bot.Rival(true)
+			for range 3 {
+				r.start()
+				r.pass(5 * time.Minute)
+				r.wantState(gateway.StateConflict)
+				r.stop()
+			}
+			if told := r.bot.Texts(bob); len(told) != round+1 {
+				t.Errorf("conflict %d: the home chat was told %q", round+1, told)
+			}
+			r.bot.Rival(false)
+			r.start()
+			r.pass(maxConflictWait)
+			r.wantState(gateway.StateConnected)
+			r.stop()
+		}
+	})
+}
+
 // The old process's last poll is held for a while, and a restart into it must not be its end.
 func TestARestartIntoAMinuteOfConflictSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

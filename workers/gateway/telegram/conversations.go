@@ -61,13 +61,19 @@ func short(s string) string {
 	return s
 }
 
-// words is what an error of the supervisor says to a person, without what we called it.
+// words is what an error of the supervisor says to a person: what follows its kind, if anything does.
 func words(err error) string {
+	said := err.Error()
 	var r *ipc.RemoteError
 	if errors.As(err, &r) {
-		return r.Error()
+		said = r.Error()
 	}
-	return err.Error()
+	for _, kind := range []error{ipc.ErrRefused, ipc.ErrNotFound, ipc.ErrInvalid, ipc.ErrExists, ipc.ErrDenied} {
+		if _, reason, ok := strings.Cut(said, kind.Error()+": "); ok {
+			return plainWords(reason)
+		}
+	}
+	return plainWords(said)
 }
 
 // refused answers an error by which the supervisor said no for good. Any other is returned, to be tried again.
