@@ -53,6 +53,8 @@ type system struct {
 	runDir string
 	api    string // address of the api adapter
 	out    *tail
+	// managed makes the supervisor believe that a service manager started it, which the test then is.
+	managed bool
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -109,6 +111,9 @@ func (s *system) start() {
 // spawn starts the supervisor and returns at once.
 func (s *system) spawn() {
 	cmd := exec.Command(filepath.Join(bin, "hermes-supervisor"), s.args("run")...)
+	if s.managed {
+		cmd = exec.Command("/bin/sh", append([]string{"-c", `SYSTEMD_EXEC_PID=$$ exec "$0" "$@"`, filepath.Join(bin, "hermes-supervisor")}, s.args("run")...)...)
+	}
 	cmd.Stdout, cmd.Stderr = s.out, s.out
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home}
 	if err := cmd.Start(); err != nil {
@@ -153,6 +158,20 @@ func (s *system) stop() (code int, took time.Duration) {
 	defer guard.Stop()
 	_ = cmd.Wait()
 	return cmd.ProcessState.ExitCode(), time.Since(start)
+}
+
+// ended waits for the supervisor to end by itself.
+func (s *system) ended(limit time.Duration) {
+	s.t.Helper()
+	s.mu.Lock()
+	cmd := s.cmd
+	s.cmd = nil
+	s.mu.Unlock()
+	guard := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait()
+	if !guard.Stop() {
+		s.t.Fatalf("the supervisor did not end within %v", limit)
+	}
 }
 
 func (s *system) waitReady(limit time.Duration) {

@@ -20,7 +20,7 @@ func TestEveryMessageIsAnsweredOnceThroughTelegram(t *testing.T) {
 	seed := uint64(numberFromEnv("HERMES_E2E_SEED", int(time.Now().UnixNano()&0x7fffffff)))
 	total := numberFromEnv("HERMES_E2E_MESSAGES", chaosMessages)
 	t.Logf("seed %d, %d messages (repeat with HERMES_E2E_SEED=%d HERMES_E2E_MESSAGES=%d)", seed, total, seed, total)
-	tg := newTelegram(t, ", messages_per_second: 1000", quickRestarts)
+	tg := newTelegram(t, ", messages_per_second: 1000, busy: queue, busy_notice: false", quickRestarts)
 	sky := newWeather(seed)
 	tg.bot.Inject(sky.fault)
 	tg.bot.Limit(10, 0, time.Second, 1)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,12 +33,33 @@ func newTelegram(t *testing.T, settings, supervisorYAML string) *telegram {
 	config := fmt.Sprintf(`model: {provider: offline}
 adapters:
   api: {enabled: true, listen: %q}
-  telegram: {base_url: %q, allowed_users: "*", lock_dir: %q, poll_timeout: 5s, retry_first: 100ms, retry_longest: 1s%s}
+  telegram: {base_url: %q, allowed_users: "*,%d", lock_dir: %q, poll_timeout: 5s, retry_first: 100ms, retry_longest: 1s%s}
 %s
-`, tg.api, url, filepath.Join(tg.home, "locks"), settings, supervisorYAML)
+`, tg.api, url, firstPerson, filepath.Join(tg.home, "locks"), settings, supervisorYAML)
 	tg.write("config.yaml", config)
 	tg.write(".env", "TELEGRAM_BOT_TOKEN="+bottest.Token+"\n")
+	tg.bot.Private(firstPerson, "Ann")
 	return tg
+}
+
+// say makes the first person write.
+func (tg *telegram) say(text string) int {
+	return tg.bot.Say(bottest.Post{From: firstPerson, Text: text})
+}
+
+// shows waits until a message of the bot in the chat of the first person has these words, and returns it.
+func (tg *telegram) shows(words string) (found bottest.Message) {
+	tg.t.Helper()
+	tg.eventually(limit, "the chat shows "+words, func() error {
+		for _, m := range tg.bot.Messages(firstPerson) {
+			if strings.Contains(m.Text, words) {
+				found = m
+				return nil
+			}
+		}
+		return fmt.Errorf("it shows %q", tg.bot.Texts(firstPerson))
+	})
+	return found
 }
 
 func (tg *telegram) write(name, text string) {
@@ -45,6 +67,15 @@ func (tg *telegram) write(name, text string) {
 	if err := os.WriteFile(filepath.Join(tg.home, name), []byte(text), 0o600); err != nil {
 		tg.t.Fatal(err)
 	}
+}
+
+func (tg *telegram) read(name string) string {
+	tg.t.Helper()
+	b, err := os.ReadFile(filepath.Join(tg.home, name))
+	if err != nil {
+		tg.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // waiting stands in the chat for what is still to come.
