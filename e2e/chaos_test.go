@@ -276,10 +276,27 @@ type killer struct {
 	sys    *system
 	random *rand.Rand
 	count  map[string]int
+	// done, if it is given, says how much was answered. Kills then follow what is done and not the clock alone: on a
+	// slow machine each turn would be hit again and again.
+	done func() int
+}
+
+const (
+	// perKill is how much is answered between two kills, unless that takes killPatience.
+	perKill      = 3
+	killPatience = 3 * time.Second
+)
+
+// rest waits until something was done since the last kill.
+func (k *killer) rest(ctx context.Context, before int) {
+	for deadline := time.Now().Add(killPatience); k.done != nil && k.done() < before+perKill && time.Now().Before(deadline) && ctx.Err() == nil; {
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 func (k *killer) run(ctx context.Context) {
-	for {
+	for before := 0; ; {
+		k.rest(ctx, before)
 		select {
 		case <-ctx.Done():
 			return
@@ -288,6 +305,9 @@ func (k *killer) run(ctx context.Context) {
 		st, err := k.sys.status()
 		if err != nil || st.Supervisor.State != "ready" {
 			continue // a system that is killed before it has started proves nothing
+		}
+		if k.done != nil {
+			before = k.done()
 		}
 		victim := k.random.IntN(len(st.Workers) + 1)
 		if victim == len(st.Workers) {

@@ -33,6 +33,7 @@ func TestEveryMessageIsAnsweredOnceThroughTelegram(t *testing.T) {
 	watch := &watcher{sys: tg.system}
 	kills := &killer{sys: tg.system, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}}
 	people := &crowd{tg: tg, seed: seed, posts: make([][]post, telegramChats)}
+	kills.done = people.done
 	background.Go(func() { kills.run(asked) })
 	background.Go(func() { watch.run(asked) })
 	background.Go(func() { tg.storm(asked, people, rand.New(rand.NewPCG(seed, 2))) })
@@ -136,6 +137,15 @@ func (c *crowd) answered(ctx context.Context, chat int) bool {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return false
+}
+
+// done counts the messages that answer something.
+func (c *crowd) done() (n int) {
+	for i := range telegramChats {
+		said, _ := c.tg.answers(firstPerson + int64(i))
+		n += len(said)
+	}
+	return n
 }
 
 // any chooses one of the messages that were written.

@@ -78,17 +78,22 @@ func (tg *telegram) read(name string) string {
 	return string(b)
 }
 
-// waiting stands in the chat for what is still to come.
-const waiting = "…"
+const (
+	// waiting stands in the chat for what is still to come.
+	waiting = "…"
+	// aboutRestart begins what is told of a restart, which answers no message.
+	aboutRestart = "♻"
+)
 
-// answers returns the bot's messages of a chat that say something, and how many placeholders stand beside them.
+// answers returns the bot's messages of a chat that answer something, and how many placeholders stand beside them.
 func (tg *telegram) answers(chat int64) (said []bottest.Message, placeholders int) {
 	for _, m := range tg.bot.Messages(chat) {
-		if m.Text == waiting {
+		switch {
+		case m.Text == waiting:
 			placeholders++
-			continue
+		case m.ReplyTo != 0 || !strings.HasPrefix(m.Text, aboutRestart):
+			said = append(said, m)
 		}
-		said = append(said, m)
 	}
 	return said, placeholders
 }
