@@ -69,7 +69,7 @@ func TestEveryMessageIsAnsweredOnceWhileEverythingIsKilled(t *testing.T) {
 	asked, stopAsking := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	watch := &watcher{sys: s}
-	kills := &killer{sys: s, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}}
+	kills := &killer{sys: s, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}, pause: 1000}
 	background.Go(func() { kills.run(asked) })
 	background.Go(func() { watch.run(asked) })
 
@@ -276,16 +276,28 @@ type killer struct {
 	sys    *system
 	random *rand.Rand
 	count  map[string]int
+	pause  int // between two kills, about, in milliseconds
 	// done, if it is given, says how much was answered. Kills then follow what is done and not the clock alone: on a
 	// slow machine each turn would be hit again and again.
 	done func() int
+	left []int // victims of this round: in each round everybody is one
 }
 
 const (
 	// perKill is how much is answered between two kills, unless that takes killPatience.
-	perKill      = 3
-	killPatience = 3 * time.Second
+	perKill      = 2
+	killPatience = 2 * time.Second
 )
+
+// next chooses a victim of n.
+func (k *killer) next(n int) int {
+	if len(k.left) == 0 {
+		k.left = k.random.Perm(n)
+	}
+	victim := k.left[0]
+	k.left = k.left[1:]
+	return min(victim, n-1)
+}
 
 // rest waits until something was done since the last kill.
 func (k *killer) rest(ctx context.Context, before int) {
@@ -300,7 +312,7 @@ func (k *killer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Duration(200+k.random.IntN(1000)) * time.Millisecond):
+		case <-time.After(time.Duration(k.pause/5+k.random.IntN(k.pause)) * time.Millisecond):
 		}
 		st, err := k.sys.status()
 		if err != nil || st.Supervisor.State != "ready" {
@@ -309,7 +321,7 @@ func (k *killer) run(ctx context.Context) {
 		if k.done != nil {
 			before = k.done()
 		}
-		victim := k.random.IntN(len(st.Workers) + 1)
+		victim := k.next(len(st.Workers) + 1)
 		if victim == len(st.Workers) {
 			k.count["supervisor"]++
 			k.sys.kill()

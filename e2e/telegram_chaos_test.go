@@ -31,7 +31,7 @@ func TestEveryMessageIsAnsweredOnceThroughTelegram(t *testing.T) {
 	asked, stopAsking := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	watch := &watcher{sys: tg.system}
-	kills := &killer{sys: tg.system, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}}
+	kills := &killer{sys: tg.system, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}, pause: 400}
 	people := &crowd{tg: tg, seed: seed, posts: make([][]post, telegramChats)}
 	kills.done = people.done
 	background.Go(func() { kills.run(asked) })
@@ -44,6 +44,11 @@ func TestEveryMessageIsAnsweredOnceThroughTelegram(t *testing.T) {
 	sky.clear()
 	t.Logf("kills: %v, faults: %v", kills.count, sky.count)
 
+	for _, role := range []string{"supervisor", "agent", "tools", "gateway", "kanban"} {
+		if kills.count[role] == 0 && total >= chaosMessages {
+			t.Errorf("no %s was killed", role)
+		}
+	}
 	tg.waitReady(30 * time.Second)
 	tg.settle(2 * time.Minute)
 	if code, _ := tg.stop(); code != 0 {
