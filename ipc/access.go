@@ -48,6 +48,11 @@ var access = map[string][]string{
 	"/hermes.host.v1.Boards/Unseen":     {RoleKanban},
 	"/hermes.host.v1.Boards/Notify":     {RoleKanban},
 
+	"/hermes.host.v1.Search/Discover": {RoleTools},
+	"/hermes.host.v1.Search/Scroll":   {RoleTools},
+	"/hermes.host.v1.Search/Read":     {RoleTools},
+	"/hermes.host.v1.Search/Browse":   {RoleTools},
+
 	"/hermes.host.v1.Events/Publish": {RoleAgent, RoleTools, RoleGateway, RoleKanban, RoleCron},
 	"/hermes.host.v1.Config/Secret":  {RoleAgent, RoleTools, RoleGateway, RoleCron, RolePlugin},
 
@@ -65,6 +70,16 @@ var access = map[string][]string{
 	"/hermes.control.v1.Pairing/Revoke":       {RoleOperator},
 	"/hermes.control.v1.Pairing/ClearPending": {RoleOperator},
 	"/hermes.control.v1.Timeline/Tell":        {RoleOperator},
+	"/hermes.control.v1.Sessions/List":        {RoleOperator},
+	"/hermes.control.v1.Sessions/Show":        {RoleOperator},
+	"/hermes.control.v1.Sessions/Search":      {RoleOperator},
+	"/hermes.control.v1.Sessions/Rename":      {RoleOperator},
+	"/hermes.control.v1.Sessions/Archive":     {RoleOperator},
+	"/hermes.control.v1.Sessions/Delete":      {RoleOperator},
+	"/hermes.control.v1.Sessions/Prune":       {RoleOperator},
+	"/hermes.control.v1.Sessions/Stats":       {RoleOperator},
+	"/hermes.control.v1.Sessions/Export":      {RoleOperator},
+	"/hermes.control.v1.Sessions/Import":      {RoleOperator},
 
 	"/hermes.control.v1.Chat/Send":        {RoleOperator},
 	"/hermes.control.v1.Chat/Follow":      {RoleOperator},

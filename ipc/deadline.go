@@ -68,8 +68,13 @@ var deadlines = map[string]time.Duration{
 	"/hermes.host.v1.Boards/Subscribe":  30 * time.Second,
 	"/hermes.host.v1.Boards/Unseen":     10 * time.Second,
 	"/hermes.host.v1.Boards/Notify":     30 * time.Second,
-	"/hermes.host.v1.Events/Publish":    5 * time.Second,
-	"/hermes.host.v1.Config/Secret":     5 * time.Second,
+	// A read of the store lives 5 s at most.
+	"/hermes.host.v1.Search/Discover": 15 * time.Second,
+	"/hermes.host.v1.Search/Scroll":   10 * time.Second,
+	"/hermes.host.v1.Search/Read":     10 * time.Second,
+	"/hermes.host.v1.Search/Browse":   10 * time.Second,
+	"/hermes.host.v1.Events/Publish":  5 * time.Second,
+	"/hermes.host.v1.Config/Secret":   5 * time.Second,
 
 	"/hermes.control.v1.Control/Status": 5 * time.Second,
 	// Drain, stop ladder and start of one worker.
@@ -83,6 +88,15 @@ var deadlines = map[string]time.Duration{
 	"/hermes.control.v1.Pairing/Revoke":        10 * time.Second,
 	"/hermes.control.v1.Pairing/ClearPending":  10 * time.Second,
 
+	"/hermes.control.v1.Sessions/List":   15 * time.Second,
+	"/hermes.control.v1.Sessions/Show":   15 * time.Second,
+	"/hermes.control.v1.Sessions/Search": 15 * time.Second,
+	"/hermes.control.v1.Sessions/Stats":  15 * time.Second,
+	"/hermes.control.v1.Sessions/Rename": 30 * time.Second,
+	// A transaction a session, and there may be thousands.
+	"/hermes.control.v1.Sessions/Archive": 10 * time.Minute,
+	"/hermes.control.v1.Sessions/Delete":  10 * time.Minute,
+	"/hermes.control.v1.Sessions/Prune":   10 * time.Minute,
 	"/hermes.control.v1.Chat/Send":        30 * time.Second,
 	"/hermes.control.v1.Chat/Interrupt":   10 * time.Second,
 	"/hermes.control.v1.Chat/Decide":      30 * time.Second,
@@ -100,6 +114,8 @@ var streams = map[string]string{
 	"/hermes.host.v1.Tools/Call":           "bounded by the tool's deadline and the approval's",
 	"/hermes.control.v1.Control/Logs":      "ended by the reader",
 	"/hermes.control.v1.Control/Events":    "ended by the reader",
+	"/hermes.control.v1.Sessions/Export":   "ended by its last session; each is a bounded read",
+	"/hermes.control.v1.Sessions/Import":   "ended by the sender; each session is a bounded write",
 	"/hermes.control.v1.Chat/Follow":       "ended by the turn's final event or the follower",
 	"/hermes.control.v1.Chat/Notices":      "ended by the terminal",
 	"/grpc.health.v1.Health/Watch":         "go-plugin's own",

@@ -191,8 +191,12 @@ func (r *searching) outside() string {
 	return rest
 }
 
+// plainContent is a message's text without Hermes' mark for a list of parts, which begins with a zero: LIKE and substr
+// read a text only up to there.
+const plainContent = `CASE WHEN length(m.content) = 0 THEN CAST(substr(CAST(m.content AS BLOB), 7) AS TEXT) ELSE coalesce(m.content, '') END`
+
 // hitColumns has as much of a long message as its snippet is looked for in.
-const hitColumns = `m.id, m.session_id, m.role, coalesce(m.tool_name, ''), substr(coalesce(m.content, ''), 1, 65536), substr(coalesce(m.tool_calls, ''), 1, 65536), m.timestamp,
+const hitColumns = `m.id, m.session_id, m.role, coalesce(m.tool_name, ''), substr(` + plainContent + `, 1, 65536), substr(coalesce(m.tool_calls, ''), 1, 65536), m.timestamp,
 	s.source, coalesce(s.title, '')`
 
 // hitFilter takes the arguments of filterArgs.
@@ -217,7 +221,6 @@ func scanHit(row scanner) (h Hit, err error) {
 	var calls string
 	err = row.Scan(&h.MessageID, &h.SessionID, &h.Role, &h.ToolName, &h.content, &calls, &at, &h.Source, &h.Title, &h.rank)
 	h.Time = instant(at)
-	h.content = decodeContent(h.content)
 	if calls != "" {
 		h.content = strings.TrimSpace(h.content + " " + calls)
 	}
@@ -247,7 +250,7 @@ func (r *searching) ask(f *ftsTable) error {
 
 // scan looks at messages themselves, the newest first (or the oldest, if those are wanted), as long as there is time.
 func (r *searching) scan(s span, which string) error {
-	columns := []string{"m.content", "m.tool_name", "m.tool_calls"}
+	columns := []string{plainContent, "m.tool_name", "m.tool_calls"}
 	condition, args := r.parsed.like(columns...)
 	if which != "" {
 		condition += " AND " + which

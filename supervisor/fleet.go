@@ -18,6 +18,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sessions"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
@@ -67,10 +68,12 @@ func newFleet(p fleetParts) *fleet {
 // makeFleet makes the workers of a list of specs. Nothing runs yet.
 func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record, now: s.now}
+	past := sessions.NewPast(s.store)
 	hooks := worker.Hooks{
 		Register: func(g *grpc.Server) {
 			s.hub.Register(g)
 			host.register(g)
+			hostv1.RegisterSearchServer(g, past)
 			hostv1.RegisterPairingServer(g, &pairingService{store: s.pairing})
 			hostv1.RegisterLifecycleServer(g, &lifecycleService{supervisor: s})
 		},

@@ -29,6 +29,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/pairing"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sessions"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/turn"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 	"github.com/hermes-supervisor/hermes-supervisor/systemd"
@@ -225,6 +226,8 @@ func (s *supervisor) listen() error {
 		Register: func(g *grpc.Server) {
 			s.hub.RegisterBoards(g)
 			controlv1.RegisterPairingServer(g, NewPairing(s.pairing))
+			state := filepath.Join(s.o.Config.Home, "state.db")
+			controlv1.RegisterSessionsServer(g, sessions.New(s.store, func() error { return store.NotHeld(state) }))
 		},
 	}, s.log.Named("control"))
 	s.onClose(s.control.Close)

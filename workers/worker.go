@@ -57,6 +57,7 @@ type Host struct {
 	Turns  hostv1.TurnsClient
 	Tools  hostv1.ToolsClient
 	Boards hostv1.BoardsClient
+	Past   hostv1.SearchClient // conversations
 	Events hostv1.EventsClient
 	Config hostv1.ConfigClient
 
@@ -75,6 +76,7 @@ func NewHost(conn grpc.ClientConnInterface, name string, incarnation uint64, log
 		Turns:  hostv1.NewTurnsClient(conn),
 		Tools:  hostv1.NewToolsClient(conn),
 		Boards: hostv1.NewBoardsClient(conn),
+		Past:   hostv1.NewSearchClient(conn),
 		Events: hostv1.NewEventsClient(conn),
 		Config: hostv1.NewConfigClient(conn),
 

@@ -147,3 +147,21 @@ func shellWord(s string) string {
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
+
+// marked shows what a search has found between >>> and <<<: in colour, or as it is where there is none.
+func (p *program) marked(snippet string) string {
+	if !isTerminal(p.out) {
+		return snippet
+	}
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(snippet, ">>>")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		hit, after, _ := strings.Cut(rest, "<<<")
+		b.WriteString(p.colour(yellow, hit))
+		snippet = after
+	}
+}

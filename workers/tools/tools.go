@@ -86,6 +86,7 @@ func (w *Worker) Start(_ context.Context, host *workers.Host, config json.RawMes
 	}
 	all := []plugins.Tool{
 		t.tool(), (&readFile{p, c.FileReadMaxChars}).tool(), (&writeFile{p}).tool(), (&searchFiles{p}).tool(), m.tool(),
+		(&sessionSearch{host.Past}).tool(),
 	}
 	all = append(all, (&kanban{host.Boards}).tools()...)
 	env := plugins.Env{Log: host.Log, Begin: host.Work.Begin, SpillDir: c.SpillDir, MaxResult: resultLimit(c)}

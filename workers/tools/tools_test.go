@@ -33,6 +33,7 @@ type fixture struct {
 	work   string
 	spill  string
 	boards *boards
+	past   *past
 }
 
 // dial serves what register adds over a Unix socket.
@@ -58,7 +59,7 @@ func dial(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
 func started(t *testing.T, change func(*ipc.ToolsConfig)) *fixture {
 	t.Helper()
 	root := t.TempDir()
-	f := &fixture{t: t, worker: New(), home: filepath.Join(root, "home"), work: filepath.Join(root, "work"), spill: filepath.Join(root, "spill"), boards: &boards{}}
+	f := &fixture{t: t, worker: New(), home: filepath.Join(root, "home"), work: filepath.Join(root, "work"), spill: filepath.Join(root, "spill"), boards: &boards{}, past: &past{}}
 	t.Setenv("HOME", filepath.Join(root, "user"))
 	for _, dir := range []string{f.home, f.work, filepath.Join(root, "user")} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -73,7 +74,10 @@ func started(t *testing.T, change func(*ipc.ToolsConfig)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := workers.NewHost(dial(t, func(s *grpc.Server) { hostv1.RegisterBoardsServer(s, f.boards) }), "tools-1", 1, hclog.NewNullLogger())
+	host := workers.NewHost(dial(t, func(s *grpc.Server) {
+		hostv1.RegisterBoardsServer(s, f.boards)
+		hostv1.RegisterSearchServer(s, f.past)
+	}), "tools-1", 1, hclog.NewNullLogger())
 	f.client = toolv1.NewToolClient(dial(t, f.worker.Register))
 	if err := f.worker.Start(t.Context(), host, config); err != nil {
 		t.Fatal(err)
@@ -205,7 +209,7 @@ func TestToolsAreDescribed(t *testing.T) {
 	}
 	want := map[string]struct{ readOnly, checked bool }{
 		"terminal": {false, true}, "read_file": {true, true}, "write_file": {false, true}, "search_files": {true, false}, "memory": {false, false},
-		"kanban_create": {false, false}, "kanban_list": {true, false}, "kanban_show": {true, false}, "kanban_complete": {false, false}, "kanban_block": {false, false},
+		"session_search": {true, false}, "kanban_create": {false, false}, "kanban_list": {true, false}, "kanban_show": {true, false}, "kanban_complete": {false, false}, "kanban_block": {false, false},
 	}
 	if d.Plugin != "builtin" || d.Version != ipc.Version() || len(d.Tools) != len(want) {
 		t.Errorf("%s %s with %d tools", d.Plugin, d.Version, len(d.Tools))
