@@ -31,9 +31,9 @@ func smallDisk(t *testing.T, megabytes int) string {
 }
 
 func TestAFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
-	dir := smallDisk(t, 6)
+	dir := smallDisk(t, 8)
 	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+	if err := os.WriteFile(ballast, make([]byte, 5<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "state.db")

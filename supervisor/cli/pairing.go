@@ -22,8 +22,8 @@ func (p *program) pairing() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "pairing",
 		Short: "Let people in who write to a bot and are on no list",
-		Long: `Whom no list of allowed users names gets a code from the bot. Approving the code lets that person in, from then on and
-after every restart. It works with and without a running supervisor.
+		Long: `Whom no list of allowed users names gets a code from the bot. Approving the code lets that person in, from then
+on and after every restart. It works with and without a running supervisor.
 
 A revoked person who is named in a list of allowed users (TELEGRAM_ALLOWED_USERS in .env, allowed_users in config.yaml)
 is still let in by that list.`,
@@ -118,8 +118,8 @@ func (p *program) pairingApprove() *cobra.Command {
 	return p.withOutput(&cobra.Command{
 		Use:   "approve PLATFORM CODE",
 		Short: "Let in the person who got a code",
-		Long: `Approve takes the code that the person got from the bot, or the request's id as "pairing list" shows it. After five wrong
-codes in a row no code of the platform is taken for an hour; an id always is.`,
+		Long: `Approve takes the code that the person got from the bot, or the request's id as "pairing list" shows it. After
+five wrong codes in a row no code of the platform is taken for an hour; an id always is.`,
 		Example: "  hermes-supervisor pairing approve telegram K7QW2MXP",
 		Args:    exactly(2, "a platform and a code"),
 		RunE: func(c *cobra.Command, args []string) error {
