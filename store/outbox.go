@@ -55,12 +55,20 @@ func putOutbox(t *tx, r OutboxRow, now time.Time) (id int64, duplicate bool, err
 
 // DueOutbox returns the rows to be sent now: of each chat the oldest one owed, so that a chat is served in order. These
 // are pending rows whose time has come, and rows left in sending or unknown by a death. A row whose sending is unknown
-// and that waits for a later look lets the rows after it pass.
-func (s *State) DueOutbox(ctx context.Context, now time.Time, limit int) ([]OutboxRow, error) {
+// and that waits for a later look lets the rows after it pass. If platforms are named, only their rows are returned.
+func (s *State) DueOutbox(ctx context.Context, now time.Time, limit int, platforms ...string) ([]OutboxRow, error) {
+	names := []byte("[]")
+	if len(platforms) > 0 {
+		var err error
+		if names, err = json.Marshal(platforms); err != nil {
+			return nil, err
+		}
+	}
 	return read(ctx, s.database, func(t *tx) ([]OutboxRow, error) {
 		return all(t, scanOutbox, outboxColumns+` WHERE id IN (SELECT min(id) FROM hs_outbox
-				WHERE`+owed+` AND NOT (state = 'unknown' AND coalesce(next_attempt, 0) > ?1) GROUP BY platform, chat_id)
-			AND (state <> 'pending' OR coalesce(next_attempt, 0) <= ?1) ORDER BY id LIMIT ?2`, seconds(now), orDefault(limit))
+				WHERE`+owed+` AND NOT (state = 'unknown' AND coalesce(next_attempt, 0) > ?1)
+				AND (?3 = '[]' OR platform IN (SELECT value FROM json_each(?3))) GROUP BY platform, chat_id)
+			AND (state <> 'pending' OR coalesce(next_attempt, 0) <= ?1) ORDER BY id LIMIT ?2`, seconds(now), orDefault(limit), string(names))
 	})
 }
 

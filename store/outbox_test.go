@@ -193,3 +193,20 @@ func TestARowKeepsItsFields(t *testing.T) {
 		t.Errorf("%+v\nnot\n%+v", got, want)
 	}
 }
+
+func TestRowsOfAPlatformWithoutAGatewayHideNoOthers(t *testing.T) {
+	ctx := context.Background()
+	s := storetest.State(t, store.Options{})
+	for i := range 20 {
+		if _, _, err := s.PutOutbox(ctx, store.OutboxRow{Key: fmt.Sprint("x", i), Platform: "discord", ChatID: fmt.Sprint(i), Text: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := s.PutOutbox(ctx, store.OutboxRow{Key: "t", Platform: "telegram", ChatID: "7", Text: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := s.DueOutbox(ctx, time.Now(), 10, "telegram", "slack")
+	if err != nil || len(rows) != 1 || rows[0].Text != "t" {
+		t.Errorf("%v, %v", rows, err)
+	}
+}

@@ -158,6 +158,7 @@ func (s *supervisor) open(ctx context.Context) error {
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
 		Approvals:     turn.ApprovalPolicy{Manual: c.Approvals.Mode == config.ApprovalsManual, Timeout: c.Approvals.Timeout},
 		TurnsPerAgent: c.Supervisor.TurnsPerAgent,
+		Platforms:     append([]string{turn.PlatformTerminal}, c.EnabledAdapters()...),
 	})
 	s.onClose(s.hub.Close)
 	s.pairing = pairing.New(c.Home, s.now)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 )
@@ -185,6 +186,11 @@ func (p *program) kanbanMove(name, status, short, text string, textNeeded int) *
 				r.Summary = args[1]
 			}
 			return p.boards(c.Context(), func(client hostv1.BoardsClient) error {
+				if name == "unblock" {
+					if err := onlyBlocked(c.Context(), client, r); err != nil {
+						return err
+					}
+				}
 				t, err := client.SetStatus(c.Context(), r)
 				if err != nil {
 					return fmt.Errorf("%s %s: %w", name, r.Id, err)
@@ -197,6 +203,18 @@ func (p *program) kanbanMove(name, status, short, text string, textNeeded int) *
 		},
 	}
 	return p.withOutput(boardFlag(c, &r.Board))
+}
+
+// onlyBlocked refuses to unblock a task that is not blocked: one that is done would be opened again.
+func onlyBlocked(ctx context.Context, client hostv1.BoardsClient, r *hostv1.SetStatusRequest) error {
+	t, err := client.GetTask(ctx, &hostv1.GetTaskRequest{Board: r.Board, Id: r.Id})
+	if err != nil {
+		return fmt.Errorf("unblock %s: %w", r.Id, err)
+	}
+	if t.Status != "blocked" {
+		return fmt.Errorf("unblock %s: %w: it is %s, not blocked", r.Id, ipc.ErrRefused, t.Status)
+	}
+	return nil
 }
 
 func (p *program) kanbanSubscribe() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 )
 
@@ -26,7 +27,6 @@ func TestKanbanAsksForWhatTheLineSays(t *testing.T) {
 		{"complete t_1", &hostv1.SetStatusRequest{Id: "t_1", Status: "done"}, "t_1 is done\n"},
 		{"complete t_1 everything", &hostv1.SetStatusRequest{Id: "t_1", Status: "done", Summary: "everything"}, "t_1 is done\n"},
 		{"block t_1 locked", &hostv1.SetStatusRequest{Id: "t_1", Status: "blocked", Summary: "locked"}, "t_1 is blocked\n"},
-		{"unblock t_1", &hostv1.SetStatusRequest{Id: "t_1", Status: "ready"}, "t_1 is ready\n"},
 		{"archive t_1 --board ops", &hostv1.SetStatusRequest{Id: "t_1", Status: "archived", Board: "ops"}, "t_1 is archived\n"},
 		{"subscribe t_1 --chat c --platform telegram --thread 5",
 			&hostv1.SubscribeRequest{Subscription: &hostv1.Subscription{TaskId: "t_1", Platform: "telegram", ChatId: "c", ThreadId: "5"}}, "telegram c is told about t_1\n"},
@@ -42,6 +42,18 @@ func TestKanbanAsksForWhatTheLineSays(t *testing.T) {
 				t.Errorf("stdout %q, want %q", out, tt.out)
 			}
 		})
+	}
+}
+
+func TestOnlyABlockedTaskIsUnblocked(t *testing.T) {
+	r := newRig(t)
+	r.boards.task = &hostv1.Task{Id: "t_1", Status: "blocked"}
+	if out := r.must("kanban", "unblock", "t_1"); out != "t_1 is ready\n" || len(r.boards.asked) != 2 {
+		t.Errorf("stdout %q, asked %v", out, r.boards.asked)
+	}
+	r.boards.task, r.boards.asked = &hostv1.Task{Id: "t_1", Status: "done"}, nil
+	if _, stderr, code := r.run("kanban", "unblock", "t_1"); code != ipc.ExitFailed || !strings.Contains(stderr, "it is done, not blocked") || len(r.boards.asked) != 1 {
+		t.Errorf("exit %d, stderr %q, asked %v", code, stderr, r.boards.asked)
 	}
 }
 

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"maps"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,6 +30,7 @@ func (h *Hub) attachAgent(id ipc.Identity, conn grpc.ClientConnInterface) (detac
 	h.mu.Lock()
 	if old := h.agents[id.Worker]; old != nil {
 		old.detached = true
+		h.homes.forget(old)
 	}
 	h.agents[id.Worker] = a
 	h.mu.Unlock()
@@ -37,6 +39,7 @@ func (h *Hub) attachAgent(id ipc.Identity, conn grpc.ClientConnInterface) (detac
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		a.detached = true
+		h.homes.forget(a)
 		if h.agents[id.Worker] == a {
 			delete(h.agents, id.Worker)
 		}
@@ -96,4 +99,11 @@ func (m *homes) put(session string, a *agent) {
 		m.old, m.young = m.young, map[string]*agent{}
 	}
 	m.young[session] = a
+}
+
+// forget lets go of an agent that is gone, and with it of its connection.
+func (m *homes) forget(a *agent) {
+	for _, half := range []map[string]*agent{m.young, m.old} {
+		maps.DeleteFunc(half, func(_ string, of *agent) bool { return of == a })
+	}
 }

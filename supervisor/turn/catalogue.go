@@ -50,6 +50,7 @@ type catalogue struct {
 // A toolWorker is a tools or plugin worker over all its lives.
 type toolWorker struct {
 	name      string
+	builtin   bool              // one of ours, not a plugin
 	client    toolv1.ToolClient // of its present life
 	life      int               // counts attachments
 	attached  bool
@@ -84,7 +85,7 @@ func (c *catalogue) attach(id ipc.Identity, conn grpc.ClientConnInterface) (deta
 	c.mu.Lock()
 	w := c.workers[id.Worker]
 	if w == nil {
-		w = &toolWorker{name: id.Worker}
+		w = &toolWorker{name: id.Worker, builtin: id.Role == ipc.RoleTools}
 		c.workers[id.Worker] = w
 	}
 	w.life++
@@ -235,7 +236,9 @@ type hold struct {
 	spec   *toolv1.ToolSpec
 	client toolv1.ToolClient
 	worker string
-	give   func()
+	// builtin says that the worker is ours: it refuses a call only because it drains.
+	builtin bool
+	give    func()
 }
 
 // acquire returns the worker of a tool, waiting for one that is being restarted.
@@ -266,7 +269,7 @@ func (c *catalogue) try(tool string, late bool) (*hold, error, <-chan struct{}) 
 	case o != nil && o.worker.attached && o.worker.described:
 		w := o.worker
 		w.calls++
-		return &hold{spec: o.spec, client: w.client, worker: w.name, give: func() {
+		return &hold{spec: o.spec, client: w.client, worker: w.name, builtin: w.builtin, give: func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			w.calls--

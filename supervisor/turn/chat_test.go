@@ -1,14 +1,19 @@
 package turn
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
+	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
@@ -350,6 +355,78 @@ func TestAQuestionExpires(t *testing.T) {
 			t.Errorf("%v, %v", l, err)
 		}
 	})
+}
+
+func TestOnlyABuiltInToolThatRefusesIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		refuse := func(context.Context, *invocation) (*toolv1.Result, error) {
+			return nil, fmt.Errorf("not today: %w", ipc.ErrRefused)
+		}
+		r.start(ipc.Identity{Worker: "plugin", Role: ipc.RolePlugin}, func(p *process, s *grpc.Server) {
+			toolv1.RegisterToolServer(s, &toolServer{proc: p, tools: map[string]scriptedTool{"theirs": {invoke: refuse}}})
+		})
+		r.agent("agent-1", obey(never))
+		began := time.Now()
+		turn, read := r.one("call:theirs")
+		if !strings.Contains(read, "not today") || time.Since(began) > time.Second || r.world.of(turn, "c0") != 1 {
+			t.Errorf("the model reads %q after %v, made %d times", read, time.Since(began), r.world.of(turn, "c0"))
+		}
+	})
+}
+
+func TestAnAgentThatIsGoneIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		p := r.agent("agent-1", obey(never))
+		r.final(r.accept("main", "m", "hi").TurnID)
+		p.kill()
+		r.hub.mu.Lock()
+		defer r.hub.mu.Unlock()
+		if n := len(r.hub.homes.young) + len(r.hub.homes.old); n != 0 {
+			t.Errorf("%d sessions hold it", n)
+		}
+	})
+}
+
+func TestAChatIsToldOfRestartsOnceInTenMinutes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.agent("agent-1", lively(func(a *agentRun) error { <-a.ctx.Done(); return a.ctx.Err() }))
+		g := r.caller(telegramGateway)
+		g.hand("1", "one", 0)
+		r.eventually("it runs", func() bool { return r.hub.Busy("agent-1") == 1 })
+		r.hub.Farewell(t.Context(), true)
+		r.hub.Farewell(t.Context(), true)
+		r.hub.Close()
+		r.restart() // the turn goes on; the chat knows
+		told := func() (texts []string) {
+			rows, err := r.state.PendingOutbox(t.Context(), "telegram", "7", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range rows {
+				texts = append(texts, row.Text)
+			}
+			return texts
+		}
+		if got := told(); len(got) != 1 || !strings.Contains(got[0], "being restarted") {
+			t.Errorf("told %q", got)
+		}
+		time.Sleep(restartPause + time.Second)
+		r.hub.Farewell(t.Context(), false)
+		if got := told(); len(got) != 2 || !strings.Contains(got[1], "being stopped") {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
+func TestATaskIsToldToChatsOfThisSupervisorOnly(t *testing.T) {
+	h := New(Config{Platforms: []string{"terminal", "telegram"}})
+	defer h.Close()
+	if err := h.reachable("telegram"); err != nil {
+		t.Error(err)
+	}
+	if err := h.reachable("telegramm"); !errors.Is(err, ipc.ErrInvalid) || !strings.Contains(err.Error(), "terminal, telegram") {
+		t.Error(err)
+	}
 }
 
 var _ Store = (*store.State)(nil)

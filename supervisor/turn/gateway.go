@@ -2,6 +2,8 @@ package turn
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +60,13 @@ func (h *Hub) gateway(platform string) *gateway {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.gateways[platform]
+}
+
+// served returns the platforms that have a gateway now.
+func (h *Hub) served() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.gateways))
 }
 
 // show passes the events of a turn to the gateway until the final one, which is delivered from the outbox instead.

@@ -58,6 +58,7 @@ type Config struct {
 	Approvals     ApprovalPolicy
 	TurnsPerAgent int             // 0: 32
 	IdleRun       time.Duration   // a run silent for this long has lost its lease; 0: a minute
+	Platforms     []string        // those that a notice can be sent to; nil: any
 	Pull          map[string]bool // platforms whose clients fetch their replies; nil: terminal and api
 }
 

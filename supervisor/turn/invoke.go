@@ -112,7 +112,7 @@ func (c *call) broken(ctx context.Context, h *hold, limit time.Duration, err err
 		return failure(toolv1.ToolError_KIND_TIMEOUT, fmt.Sprintf("%s did not end within %v and was stopped.%s", c.req.tool, limit, partly)), ended
 	case isGone(err):
 		return nil, died
-	case errors.Is(err, ipc.ErrRefused) && !began:
+	case errors.Is(err, ipc.ErrRefused) && !began && h.builtin:
 		return nil, unreached // it drains: nothing was done, and its successor will do it
 	case err == io.EOF && h.spec.ReadOnly:
 		return failure(toolv1.ToolError_KIND_FAILED, h.worker+" ended the call without a result."), ended

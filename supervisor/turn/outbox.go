@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// outboxLimit is how many chats one look at the outbox takes. Chats whose platform has no gateway are among them.
+	// outboxLimit is how many chats one look at the outbox takes of the platforms that have a gateway.
 	outboxLimit = 1024
 	// outboxSweep is how often the outbox is looked at when nothing wakes it, for rows that were missed.
 	outboxSweep = 30 * time.Second
@@ -95,7 +95,11 @@ func (o *outbox) look() time.Duration {
 	ctx, cancel := o.hub.detached()
 	defer cancel()
 	now := o.hub.now()
-	rows, err := o.hub.store.DueOutbox(ctx, now, outboxLimit)
+	served := o.hub.served()
+	if len(served) == 0 {
+		return outboxSweep // the attachment of a gateway wakes the outbox
+	}
+	rows, err := o.hub.store.DueOutbox(ctx, now, outboxLimit, served...)
 	if err != nil {
 		if o.hub.ctx.Err() == nil {
 			o.hub.log.Warn("cannot read the outbox", "error", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -54,7 +55,7 @@ func (s *boardsService) CreateTask(ctx context.Context, r *hostv1.CreateTaskRequ
 	}
 	if r.Subscribe != nil {
 		sub, serr := subscription(r.Subscribe, false)
-		n.Subscribe, err = &sub, errors.Join(err, serr)
+		n.Subscribe, err = &sub, errors.Join(err, serr, s.hub.reachable(sub.Platform))
 	}
 	if len(r.Parents) > maxSteps {
 		err = errors.Join(err, invalid("parents", "%d of them, at most %d are taken", len(r.Parents), maxSteps))
@@ -132,7 +133,7 @@ func (s *boardsService) SetStatus(ctx context.Context, r *hostv1.SetStatusReques
 
 func (s *boardsService) Subscribe(ctx context.Context, r *hostv1.SubscribeRequest) (*hostv1.SubscribeResponse, error) {
 	sub, err := subscription(r.Subscription, true)
-	if err != nil {
+	if err = errors.Join(err, s.hub.reachable(sub.Platform)); err != nil {
 		return nil, err
 	}
 	b, err := s.board(r.Subscription.Board)
@@ -143,6 +144,14 @@ func (s *boardsService) Subscribe(ctx context.Context, r *hostv1.SubscribeReques
 		return nil, wrap(err, "subscribe to task %s", sub.TaskID)
 	}
 	return &hostv1.SubscribeResponse{}, nil
+}
+
+// reachable refuses a platform that no notice would ever be sent to.
+func (h *Hub) reachable(platform string) error {
+	if h.cfg.Platforms == nil || platform == "" || slices.Contains(h.cfg.Platforms, platform) {
+		return nil
+	}
+	return invalid("platform", "%q is none of this supervisor, which has %s", cut(platform, maxID), strings.Join(h.cfg.Platforms, ", "))
 }
 
 // subscription checks where events are to be told. A task that is being created has no id yet.

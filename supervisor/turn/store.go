@@ -40,7 +40,7 @@ type Store interface {
 
 	PutNotice(ctx context.Context, r store.OutboxRow, kind string, pause time.Duration) (put bool, err error)
 	PutOutbox(ctx context.Context, r store.OutboxRow) (id int64, duplicate bool, err error)
-	DueOutbox(ctx context.Context, now time.Time, limit int) ([]store.OutboxRow, error)
+	DueOutbox(ctx context.Context, now time.Time, limit int, platforms ...string) ([]store.OutboxRow, error)
 	PendingOutbox(ctx context.Context, platform, chatID string, limit int) ([]store.OutboxRow, error)
 	BeginSend(ctx context.Context, id int64) (store.OutboxRow, error)
 	ReportSend(ctx context.Context, id int64, r store.OutboxReport) error
