@@ -53,6 +53,8 @@ const (
 	effectUnknown = "unknown"
 	// parkedSays is part of the answer to a message whose turn was interrupted three times or more in a row.
 	parkedSays = "times in a row without getting any further"
+	// loopedSays is part of the answer to a message that was worked on at two ends of the supervisor within ten minutes.
+	loopedSays = "restarted twice within ten minutes"
 	// parkedPart is how many of the messages, in percent, chaos may hit three times in a row.
 	parkedPart = 10
 )
@@ -149,7 +151,7 @@ func checkEffects(t *testing.T, s *system, answers [][]answer) {
 			says := strings.Contains(a.reply, effectUnknown)
 			total++
 			switch {
-			case strings.Contains(a.reply, parkedSays):
+			case strings.Contains(a.reply, parkedSays), strings.Contains(a.reply, loopedSays):
 				parked++
 				says = true
 			case says:
