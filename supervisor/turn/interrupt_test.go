@@ -36,12 +36,18 @@ func obedient(a *agentRun) error {
 
 func TestInterruptOfARunningTurn(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.agent("agent-1", obedient)
+		release := make(chan struct{})
+		r.agent("agent-1", func(a *agentRun) error {
+			<-a.stopped
+			<-release
+			return obedient(a)
+		})
 		a := r.accept("main", "m", "hi")
 		r.eventually("it runs", func() bool { return r.hub.Busy("agent-1") == 1 })
 		if !r.interrupt(a.TurnID) || !r.interrupt(a.TurnID) {
 			t.Fatal("a running turn was not interrupted")
 		}
+		close(release)
 		if f := r.final(a.TurnID); f.Outcome != turnv1.Outcome_OUTCOME_INTERRUPTED || f.Text != "so far" {
 			t.Fatalf("final is %v", f)
 		}
