@@ -298,6 +298,9 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 // renders allows 30 s beside the drain, so this must stay below.
 const cleanupBudget = 20 * time.Second
 
+// farewellTime is how long the chats with open turns are told of the stop: the rest of the drain is for their turns.
+const farewellTime = 2 * time.Second
+
 // stop ends turns and workers in order. Turns that do not finish within the budget stay leased in the store and are
 // resumed at the next start.
 func (s *supervisor) stop() {
@@ -308,7 +311,9 @@ func (s *supervisor) stop() {
 	s.log.Info("stopping", "drain", budget)
 	drain, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
-	s.hub.Farewell(drain, s.again.Load())
+	tell, cancel := context.WithTimeout(drain, farewellTime)
+	s.hub.Farewell(tell, s.again.Load())
+	cancel()
 	if n := s.hub.Drain(drain); n > 0 {
 		s.log.Warn("turns did not finish in the drain; they go on after the next start", "turns", n)
 		s.letGo()

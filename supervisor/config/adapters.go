@@ -57,6 +57,9 @@ func (c *Config) readAdapters(root *section) {
 		}
 		table.settings(append([]string{"send_from"}, p.keys...), a.Settings)
 		table.refuseRest()
+		if c.busy != "" && a.Settings["busy"] == nil && slices.Contains(p.keys, "busy") {
+			a.Settings["busy"] = c.busy
+		}
 		if a.Enabled {
 			p.check(c, root.r, table, a.Settings)
 		}

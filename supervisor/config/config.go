@@ -37,6 +37,8 @@ type Config struct {
 	Unused []string
 
 	Secrets Secrets
+
+	busy string // display.busy_input_mode: what adapters that have the key busy do if it is not set
 }
 
 // A Model says who answers. Load fills in what the file says; Resolve replaces it by what will be used.

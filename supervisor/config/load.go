@@ -209,6 +209,8 @@ func (c *Config) readHermes(root *section) {
 	agent.unusedKeys(hermesAgent...)
 	agent.warnRest()
 
+	root.section("display").choice("busy_input_mode", &c.busy, "interrupt", "queue", "steer")
+
 	c.readTerminal(root.section("terminal"))
 
 	out := root.section("tool_output")

@@ -13,8 +13,10 @@ const (
 	// supervisor or its service goes round.
 	noticeRestart = "restart"
 	restartPause  = 10 * time.Minute
-	// farewells bounds how many chats are told of a stop, so that the drain is for turns.
+	// farewells bounds how many chats are told at once.
 	farewells = 1000
+
+	resumedText = "♻ I was restarted while I worked on your message, and go on with it now."
 )
 
 // Farewell tells the chats with open turns that the supervisor stops and that their turns go on afterwards; again says that
@@ -47,7 +49,9 @@ func (h *Hub) tellOfRestart(ctx context.Context, turns []store.Turn, text string
 			Platform: t.Platform, ChatID: t.ChatID, ThreadID: t.ThreadID, Text: text,
 		}
 		if _, err := h.store.PutNotice(ctx, row, noticeRestart, restartPause); err != nil {
-			h.log.Warn("chats are not told of the restart", "error", err)
+			if h.ctx.Err() == nil {
+				h.log.Warn("chats are not told of the restart", "error", err)
+			}
 			return
 		}
 	}

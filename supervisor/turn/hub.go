@@ -133,7 +133,8 @@ func New(cfg Config) *Hub {
 // Start takes over the turns that the store holds open: leases of the last hub are void, their turns wait again. Then it
 // begins to dispatch.
 func (h *Hub) Start(ctx context.Context) error {
-	if err := h.recover(ctx); err != nil {
+	resumed, err := h.recover(ctx)
+	if err != nil {
 		return fmt.Errorf("start turn queue: %w", err)
 	}
 	h.tools.begin()
@@ -145,6 +146,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	h.started = true
 	h.spawn(h.loop)
 	h.spawn(h.outbox.loop)
+	h.spawn(func() { h.tellOfRestart(h.ctx, resumed, resumedText) })
 	return nil
 }
 

@@ -251,18 +251,18 @@ func (h *Hub) findOnce(ctx context.Context, id string) (*live, store.Turn, error
 }
 
 // recover loads the open turns at the start. Those that were leased lost their hub, which counts as an interruption.
-func (h *Hub) recover(ctx context.Context) error {
+// It returns those that go on.
+func (h *Hub) recover(ctx context.Context) (resumed []store.Turn, err error) {
 	open, err := h.store.Open(ctx)
 	if err != nil {
-		return wrap(err, "open turns")
+		return nil, wrap(err, "open turns")
 	}
-	var resumed []store.Turn
 	for i, t := range open {
 		if t.State != store.TurnLeased {
 			continue
 		}
 		if open[i], err = h.store.Restarted(ctx, t.ID, t.Fence, restartWindow); err != nil {
-			return wrap(err, "requeue turn %s", t.ID)
+			return nil, wrap(err, "requeue turn %s", t.ID)
 		}
 		h.event("turn_requeued", t.Worker, t.ID, "the supervisor ended while the turn ran",
 			map[string]string{"interrupted": fmt.Sprint(open[i].Interrupted)})
@@ -270,10 +270,9 @@ func (h *Hub) recover(ctx context.Context) error {
 			resumed = append(resumed, open[i])
 		}
 	}
-	h.tellOfRestart(ctx, resumed, "♻ I was restarted while I worked on your message, and go on with it now.")
 	asked, err := h.store.Approvals(ctx, "")
 	if err != nil {
-		return wrap(err, "open approvals")
+		return nil, wrap(err, "open approvals")
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -287,7 +286,7 @@ func (h *Hub) recover(ctx context.Context) error {
 			l.feed.ask(approvalToProto(a))
 		}
 	}
-	return nil
+	return resumed, nil
 }
 
 // refresh reads the open turns again, because one may have been stored whose Accept was not answered. Nothing is leased
