@@ -87,6 +87,12 @@ var deadlines = map[string]time.Duration{
 	"/hermes.control.v1.Pairing/Approve":       10 * time.Second,
 	"/hermes.control.v1.Pairing/Revoke":        10 * time.Second,
 	"/hermes.control.v1.Pairing/ClearPending":  10 * time.Second,
+	"/hermes.control.v1.Plugins/ListPlugins":   5 * time.Second,
+	// A program is hashed and the lock file written; a removal also drains.
+	"/hermes.control.v1.Plugins/AddPlugin":     time.Minute,
+	"/hermes.control.v1.Plugins/RemovePlugin":  3 * time.Minute,
+	"/hermes.control.v1.Plugins/EnablePlugin":  time.Minute,
+	"/hermes.control.v1.Plugins/DisablePlugin": 3 * time.Minute,
 
 	"/hermes.control.v1.Sessions/List":   15 * time.Second,
 	"/hermes.control.v1.Sessions/Show":   15 * time.Second,

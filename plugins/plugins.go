@@ -51,6 +51,7 @@ type Tool struct {
 	input *schema
 	run   func(ctx context.Context, c *Call, arguments json.RawMessage) (any, error)
 	check func(ctx context.Context, arguments json.RawMessage) (Verdict, error)
+	wants *toolv1.Wants
 	err   error // of an option
 }
 
@@ -79,7 +80,7 @@ var toolName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 // A tool that cannot be made is a mistake in the program, so Func panics, at its start, and says which.
 func Func[In, Out any](name, description string, f func(context.Context, *Call, In) (Out, error), options ...Option) Tool {
 	t := Tool{
-		in: reflect.TypeFor[In](),
+		in: reflect.TypeFor[In](), wants: &toolv1.Wants{},
 		spec: &toolv1.ToolSpec{
 			Name: name, Description: strings.TrimSpace(description),
 			DefaultTimeoutMs: defaultTimeout.Milliseconds(), MaxTimeoutMs: defaultTimeout.Milliseconds(),

@@ -109,9 +109,12 @@ func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.Des
 		return nil, fmt.Errorf("describe: %w: not started", ipc.ErrRefused)
 	}
 	r := &toolv1.DescribeResponse{Plugin: s.name, Version: s.version, SdkVersion: SDKVersion}
-	for _, name := range s.order {
-		r.Tools = append(r.Tools, s.tools[name].spec)
+	tools := make([]Tool, len(s.order))
+	for i, name := range s.order {
+		tools[i] = s.tools[name]
+		r.Tools = append(r.Tools, tools[i].spec)
 	}
+	r.Wants = allWants(tools)
 	return r, nil
 }
 

@@ -82,7 +82,7 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 			return func() { unwatch(); leave() }
 		},
 		Leaving: s.hub.Leaving,
-		Event:   s.journal.Record,
+		Event:   s.plugins.watch,
 	}
 	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, Starts: worker.NewStarts(),
 		Busy:   func(name string) bool { return s.hub.Busy(name) > 0 },

@@ -9,6 +9,7 @@ import (
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 // status tells of the supervisor itself; the control socket adds the workers.
@@ -54,6 +55,9 @@ func (s *supervisor) health() []store.Health {
 func (s *supervisor) statusLine() string {
 	serving, total := 0, 0
 	for _, w := range s.fleet.Status() {
+		if w.State == string(worker.Idle) {
+			continue // it serves when it is needed
+		}
 		total++
 		if w.State == "ready" {
 			serving++

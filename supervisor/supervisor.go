@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
@@ -97,6 +98,7 @@ type supervisor struct {
 	sampler   *sample.Sampler
 	orphans   *worker.Orphans
 	fleet     *fleet
+	plugins   *pluginHost
 	control   *control.Server
 	notify    *systemd.Notifier
 
@@ -125,9 +127,10 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	plugins, broken := catalogue.Open(c.Home, s.now)
 	limit, err := ownLimit()
 	if err == nil {
-		err = enoughDescriptors(limit, len(list))
+		err = enoughDescriptors(limit, len(list)+enabledPlugins(plugins))
 	}
 	if err != nil {
 		return err
@@ -159,14 +162,17 @@ func (s *supervisor) open(ctx context.Context) error {
 		Approvals:     turn.ApprovalPolicy{Manual: c.Approvals.Mode == config.ApprovalsManual, Timeout: c.Approvals.Timeout},
 		TurnsPerAgent: c.Supervisor.TurnsPerAgent,
 		Platforms:     append([]string{turn.PlatformTerminal}, c.EnabledAdapters()...),
+		Spill:         spills{dir: filepath.Join(c.Home, spillFolder), now: s.now}.keep,
 	})
 	s.onClose(s.hub.Close)
 	s.pairing = pairing.New(c.Home, s.now)
 	s.adapters = newAdapterWatch(s)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
+	s.plugins = s.newPluginHost(plugins, broken)
 	if s.fleet, err = s.makeFleet(list); err != nil {
 		return err
 	}
+	s.plugins.begin(s.fleet)
 	s.cleanUpAfterTheLast()
 	return s.listen()
 }
@@ -226,10 +232,12 @@ func (s *supervisor) listen() error {
 		Shutdown: s.end,
 		Register: func(g *grpc.Server) {
 			s.hub.RegisterBoards(g)
+			s.plugins.register(g)
 			controlv1.RegisterPairingServer(g, NewPairing(s.pairing))
 			state := filepath.Join(s.o.Config.Home, "state.db")
 			controlv1.RegisterSessionsServer(g, sessions.New(s.store, func() error { return store.NotHeld(state) }))
 		},
+		Refuse: s.plugins.refuse,
 	}, s.log.Named("control"))
 	s.onClose(s.control.Close)
 	return nil
@@ -258,6 +266,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Go(func() { s.orphans.Run(background) })
 	running.Go(func() { s.fleet.leaks.run(background) })
 	running.Go(func() { s.adapters.run(background) })
+	running.Go(func() { s.plugins.run(background) })
 	running.Go(func() { s.tellServiceManager(background) })
 	s.tellOfRestart(ctx)
 	s.fleet.start(workers)

@@ -178,7 +178,7 @@ func (c *Config) EnabledAdapters() []string {
 
 // workerNames lists what may be named under supervisor.workers: roles, and the workers that will run.
 func (c *Config) workerNames() []string {
-	names := []string{"agent", "tools", "gateway", "kanban"}
+	names := []string{"agent", "tools", "gateway", "kanban", "plugin"}
 	for i := range c.Supervisor.AgentInstances {
 		names = append(names, fmt.Sprintf("agent-%d", i+1))
 	}

@@ -114,7 +114,8 @@ type Supervisor struct {
 	TotalMemory    int64          // bytes that all workers together may hold; 0: three quarters of the machine's
 	Workers        map[string]Own // by worker name or role
 	Restart        Restart
-	Libexec        string // folder of the worker binaries, empty to search
+	Libexec        string            // folder of the worker binaries, empty to search
+	Plugins        map[string]Plugin // by name, and DefaultPlugin; zero fields mean those of the latter
 }
 
 // Limits bound one worker. Zero means no limit of ours.

@@ -274,6 +274,7 @@ func (c *Config) readSupervisor(root *section) {
 	limits(s.section("limits"), &v.Limits)
 	s.size("total_memory", &v.TotalMemory, 128<<20)
 	c.readWorkers(s.section("workers"))
+	c.readPlugins(s.section("plugins"))
 	restart(s.section("restart"), &v.Restart)
 	s.refuseRest()
 }
@@ -308,7 +309,7 @@ func (c *Config) readWorkers(s *section) {
 	names := c.workerNames()
 	for _, e := range s.list {
 		s.asked = append(s.asked, e.key)
-		if !slices.Contains(names, e.key) {
+		if !slices.Contains(names, e.key) && !strings.HasPrefix(e.key, pluginWorker) {
 			hint := strings.Join(names, ", ")
 			if near := suggest(e.key, names); near != "" {
 				hint = "did you mean " + near + "?"

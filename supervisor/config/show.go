@@ -62,17 +62,18 @@ type approvalsDoc struct {
 }
 
 type supervisorDoc struct {
-	AgentInstances int               `json:"agent_instances" yaml:"agent_instances"`
-	TurnsPerAgent  int               `json:"turns_per_agent" yaml:"turns_per_agent"`
-	ToolsAtOnce    int               `json:"tools_at_once" yaml:"tools_at_once"`
-	DrainTimeout   string            `json:"drain_timeout" yaml:"drain_timeout"`
-	HealthInterval string            `json:"health_interval" yaml:"health_interval"`
-	NotifyInterval string            `json:"notify_interval" yaml:"notify_interval"`
-	Libexec        string            `json:"libexec,omitempty" yaml:"libexec,omitempty"`
-	Limits         limitsDoc         `json:"limits" yaml:"limits"`
-	TotalMemory    string            `json:"total_memory,omitempty" yaml:"total_memory,omitempty"`
-	Workers        map[string]ownDoc `json:"workers,omitempty" yaml:"workers,omitempty"`
-	Restart        restartDoc        `json:"restart" yaml:"restart"`
+	AgentInstances int                  `json:"agent_instances" yaml:"agent_instances"`
+	TurnsPerAgent  int                  `json:"turns_per_agent" yaml:"turns_per_agent"`
+	ToolsAtOnce    int                  `json:"tools_at_once" yaml:"tools_at_once"`
+	DrainTimeout   string               `json:"drain_timeout" yaml:"drain_timeout"`
+	HealthInterval string               `json:"health_interval" yaml:"health_interval"`
+	NotifyInterval string               `json:"notify_interval" yaml:"notify_interval"`
+	Libexec        string               `json:"libexec,omitempty" yaml:"libexec,omitempty"`
+	Limits         limitsDoc            `json:"limits" yaml:"limits"`
+	TotalMemory    string               `json:"total_memory,omitempty" yaml:"total_memory,omitempty"`
+	Workers        map[string]ownDoc    `json:"workers,omitempty" yaml:"workers,omitempty"`
+	Restart        restartDoc           `json:"restart" yaml:"restart"`
+	Plugins        map[string]pluginDoc `json:"plugins,omitempty" yaml:"plugins,omitempty"`
 }
 
 type limitsDoc struct {
@@ -85,6 +86,14 @@ type ownDoc struct {
 	Memory  string      `json:"memory,omitempty" yaml:"memory,omitempty"`
 	Spares  int         `json:"spares,omitempty" yaml:"spares,omitempty"`
 	Restart *restartDoc `json:"restart,omitempty" yaml:"restart,omitempty"`
+}
+
+type pluginDoc struct {
+	Idle     string         `json:"idle,omitempty" yaml:"idle,omitempty"`
+	Calls    int            `json:"calls,omitempty" yaml:"calls,omitempty"`
+	Queue    int            `json:"queue,omitempty" yaml:"queue,omitempty"`
+	User     string         `json:"user,omitempty" yaml:"user,omitempty"`
+	Settings map[string]any `json:"settings,omitempty" yaml:"settings,omitempty"`
 }
 
 type restartDoc struct {
@@ -142,6 +151,23 @@ func (s *Supervisor) document() supervisorDoc {
 			o.Restart = &r
 		}
 		d.Workers[name] = o
+	}
+	for name, p := range s.Plugins {
+		if d.Plugins == nil {
+			d.Plugins = map[string]pluginDoc{}
+		}
+		d.Plugins[name] = p.document()
+	}
+	return d
+}
+
+func (p Plugin) document() pluginDoc {
+	d := pluginDoc{Calls: p.Calls, Queue: p.Queue, User: p.User}
+	if p.Idle > 0 {
+		d.Idle = FormatDuration(p.Idle)
+	}
+	if p.Settings != nil {
+		d.Settings, _ = redactSettings(p.Settings).(map[string]any)
 	}
 	return d
 }

@@ -15,7 +15,10 @@ import (
 
 // peerCredentials is a "handshake" that asks the kernel who connected. File modes already keep others out; this
 // holds when somebody loosened them.
-type peerCredentials struct{ uid int }
+type peerCredentials struct {
+	uid    int
+	refuse func(pid int) error // nil: nobody of this user
+}
 
 var errForeignPeer = errors.New("control socket: peer is another user")
 
@@ -40,6 +43,11 @@ func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 	}
 	if !admits(c.uid, int(cred.Uid)) {
 		return nil, nil, fmt.Errorf("%w (uid %d, pid %d)", errForeignPeer, cred.Uid, cred.Pid)
+	}
+	if c.refuse != nil {
+		if err := c.refuse(int(cred.Pid)); err != nil {
+			return nil, nil, fmt.Errorf("control socket: %w", err)
+		}
 	}
 	return conn, peerInfo{uid: int(cred.Uid), pid: int(cred.Pid)}, nil
 }

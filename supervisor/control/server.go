@@ -46,6 +46,8 @@ type Services struct {
 	Shutdown func()
 	// Register adds services that the socket shares with workers (Boards).
 	Register func(*grpc.Server)
+	// Refuse says why a process of this user may not connect all the same; nil: every one may.
+	Refuse func(pid int) error
 }
 
 // Listen makes the socket at path. Whatever is at path is removed: the caller holds the home's lock, so no other
@@ -71,7 +73,7 @@ func Serve(l net.Listener, s Services, log hclog.Logger) *Server {
 	onPanic := func(method string, value any, stack []byte) {
 		log.Error("panic in a control call", "method", method, "panic", fmt.Sprint(value), "stack", string(stack))
 	}
-	options := append(ipc.ServerOptions(operator, onPanic), grpc.Creds(peerCredentials{uid: os.Getuid()}))
+	options := append(ipc.ServerOptions(operator, onPanic), grpc.Creds(peerCredentials{uid: os.Getuid(), refuse: s.Refuse}))
 	server := &Server{grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
 	controlv1.RegisterControlServer(server.grpc, &controlService{services: s, life: ctx})
 	controlv1.RegisterChatServer(server.grpc, &chatService{hub: s.Hub, life: ctx})

@@ -295,5 +295,8 @@ func (c *call) unavailable(err error) *toolv1.Result {
 	if errors.Is(err, ipc.ErrNotFound) {
 		return failure(toolv1.ToolError_KIND_BAD_ARGUMENTS, fmt.Sprintf("There is no tool %q. The tools are: %s.", cut(c.req.tool, maxID), c.hub.tools.names()))
 	}
+	if guest := (*guestError)(nil); errors.As(err, &guest) {
+		return failure(toolv1.ToolError_KIND_FAILED, fmt.Sprintf("The call of %s was not made: %v.", c.req.tool, err))
+	}
 	return failure(toolv1.ToolError_KIND_FAILED, fmt.Sprintf("The call of %s was not made: %v. It was waited for %v.", c.req.tool, err, toolsWait))
 }

@@ -57,6 +57,9 @@ type toolWorker struct {
 	described bool // in this life
 	left      time.Time
 	calls     int
+	guest     *Guest    // of a plugin that the supervisor knows
+	waiting   int       // calls that wait for others to end
+	used      time.Time // when the last call ended
 }
 
 // An offer is one tool.
@@ -83,18 +86,17 @@ func (c *catalogue) notify() {
 
 func (c *catalogue) attach(id ipc.Identity, conn grpc.ClientConnInterface) (detach func()) {
 	c.mu.Lock()
-	w := c.workers[id.Worker]
-	if w == nil {
-		w = &toolWorker{name: id.Worker, builtin: id.Role == ipc.RoleTools}
-		c.workers[id.Worker] = w
-	}
+	w := c.worker(id.Worker)
 	w.life++
-	w.client, w.attached, w.described = toolv1.NewToolClient(conn), true, false
+	w.builtin, w.used = id.Role == ipc.RoleTools, c.hub.now()
+	w.client, w.attached, w.described = toolv1.NewToolClient(conn), true, w.guest != nil
 	c.notify()
-	life, client := w.life, w.client
+	life, client, known := w.life, w.client, w.guest != nil
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(c.hub.ctx)
-	c.hub.launch(func() { c.describe(ctx, w, life, client) })
+	if !known {
+		c.hub.launch(func() { c.describe(ctx, w, life, client) })
+	}
 	return func() {
 		cancel()
 		c.mu.Lock()
@@ -139,19 +141,19 @@ func (c *catalogue) enrol(w *toolWorker, life int, specs []*toolv1.ToolSpec) {
 			c.hub.event("tool_refused", w.name, "", err.Error(), map[string]string{"tool": cut(s.GetName(), maxID)})
 			continue
 		}
-		if o := c.offers[s.Name]; o != nil && o.worker != w && c.keeps(o.worker) {
-			c.hub.event("tool_clash", w.name, "", fmt.Sprintf("tool %s is offered by %s and by %s; %s keeps it", s.Name, o.worker.name, w.name, o.worker.name),
-				map[string]string{"tool": s.Name, "owner": o.worker.name, "other": w.name})
-			continue
+		if o := c.offers[s.Name]; o != nil && o.worker != w {
+			switch {
+			case o.worker.guest != nil && w.builtin:
+				_ = c.clash(s.Name, w, o.worker) // what comes with the system is what people mean by the name
+			case o.worker.guest != nil || c.keeps(o.worker):
+				_ = c.clash(s.Name, o.worker, w)
+				continue
+			}
 		}
 		mine[s.Name] = true
 		c.offers[s.Name] = &offer{spec: s, worker: w}
 	}
-	for name, o := range c.offers {
-		if o.worker == w && !mine[name] {
-			delete(c.offers, name)
-		}
-	}
+	c.drop(w, mine)
 	w.described = true
 	c.notify()
 }
@@ -189,7 +191,9 @@ func (c *catalogue) list(ctx context.Context) ([]*toolv1.ToolSpec, error) {
 		wait, changed := c.unsettled(), c.changed
 		specs := make([]*toolv1.ToolSpec, 0, len(c.offers))
 		for _, o := range c.offers {
-			specs = append(specs, o.spec)
+			if !o.blocked() {
+				specs = append(specs, o.spec)
+			}
 		}
 		c.mu.Unlock()
 		if !wait || ctx.Err() != nil {
@@ -212,7 +216,12 @@ func (c *catalogue) unsettled() bool {
 			return true
 		}
 	}
-	return len(c.offers) == 0 && c.hub.now().Sub(c.since) < toolsWait
+	for _, o := range c.offers {
+		if o.worker.guest == nil {
+			return false
+		}
+	}
+	return c.hub.now().Sub(c.since) < toolsWait
 }
 
 // lookup returns what is known of a tool, nil if nothing.
@@ -238,6 +247,7 @@ type hold struct {
 	worker string
 	// builtin says that the worker is ours: it refuses a call only because it drains.
 	builtin bool
+	guest   *Guest // nil for what comes with the system
 	give    func()
 }
 
@@ -245,45 +255,64 @@ type hold struct {
 func (c *catalogue) acquire(ctx context.Context, tool string) (*hold, error) {
 	limit := time.NewTimer(toolsWait)
 	defer limit.Stop()
-	for late := false; ; {
-		h, err, changed := c.try(tool, late)
+	q := &waiting{}
+	defer c.leave(q)
+	for {
+		h, err, changed := c.try(tool, q)
 		if h != nil || err != nil {
 			return h, err
 		}
 		select {
 		case <-changed:
 		case <-limit.C:
-			late = true
+			q.late = true
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// try is one look of acquire. Without a result the caller waits for changed; late means it has waited enough.
-func (c *catalogue) try(tool string, late bool) (*hold, error, <-chan struct{}) {
+// try is one look of acquire. Without a result the caller waits for changed.
+func (c *catalogue) try(tool string, q *waiting) (*hold, error, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.offers[tool]
 	switch {
+	case o != nil && o.blocked():
+		return nil, &guestError{o.worker.guest.Blocked, ipc.ErrRefused}, nil
 	case o != nil && o.worker.attached && o.worker.described:
-		w := o.worker
-		w.calls++
-		return &hold{spec: o.spec, client: w.client, worker: w.name, builtin: w.builtin, give: func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			w.calls--
-		}}, nil, nil
-	case o == nil && len(c.offers) > 0 && (late || !c.unsettled() && c.allBack()):
+		if ok, err := c.admit(o.worker, q); !ok {
+			return nil, err, c.changed
+		}
+		return c.hold(o), nil, nil
+	case o == nil && len(c.offers) > 0 && (q.late || !c.unsettled() && c.allBack()):
 		return nil, errNoTool, nil
-	case o == nil && late:
+	case o == nil && q.late:
 		return nil, errToolsAway, nil
-	case late && o.worker.attached:
+	case q.late && o.worker.attached:
 		return nil, errToolsStuck, nil
-	case late:
-		return nil, errToolsAway, nil
+	case q.late:
+		return nil, o.worker.away(), nil
+	}
+	if o != nil && o.worker.guest != nil {
+		o.worker.guest.Wake()
 	}
 	return nil, nil, c.changed
+}
+
+// hold makes the worker of an offer busy with one more call. c.mu must be held.
+func (c *catalogue) hold(o *offer) *hold {
+	w := o.worker
+	w.calls++
+	return &hold{spec: o.spec, client: w.client, worker: w.name, builtin: w.builtin, guest: w.guest, give: func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		w.calls--
+		w.used = c.hub.now()
+		if w.guest != nil {
+			c.notify() // another may have waited for it
+		}
+	}}
 }
 
 // allBack says that no worker may be about to come back with tools of its own. c.mu must be held.
@@ -303,12 +332,7 @@ func (c *catalogue) allBack() bool {
 func (c *catalogue) names() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var names []string
-	for n := range c.offers {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	return strings.Join(c.offered(), ", ")
 }
 
 func (c *catalogue) busy(worker string) int {

@@ -55,6 +55,9 @@ type Config struct {
 	Log        hclog.Logger                     // nil: silent
 	Event      func(store.Event)                // journal, must not block; nil: none is kept
 
+	// Spill keeps a whole output that is too long for a model and that its tool has not kept; nil: it is lost.
+	Spill func(tool, content string) (path string, err error)
+
 	Approvals     ApprovalPolicy
 	TurnsPerAgent int             // 0: 32
 	IdleRun       time.Duration   // a run silent for this long has lost its lease; 0: a minute

@@ -85,7 +85,7 @@ func (c *call) invoke(h *hold, attempt int) (*toolv1.Result, ending) {
 		}
 		switch e := ev.Event.(type) {
 		case *toolv1.InvokeEvent_Result:
-			return capResult(e.Result), ended
+			return c.taken(h, e.Result), ended
 		case *toolv1.InvokeEvent_Progress:
 			streamed += len(e.Progress)
 			c.progress(e.Progress)

@@ -275,7 +275,7 @@ func TestFailedStartsAreSlowedDownToo(t *testing.T) {
 		s.ghosts.mu.Unlock()
 		s.ghosts.last().die()
 		time.Sleep(time.Minute)
-		if n := s.ghosts.starts(); n != 6 || s.State() != Degraded || s.happened(kindDegraded) != 1 {
+		if n := s.ghosts.starts(); n != 6 || s.State() != Degraded || s.happened(KindDegraded) != 1 {
 			t.Errorf("%d starts, %s", n, s.State())
 		}
 		time.Sleep(time.Hour)

@@ -123,8 +123,8 @@ func TestADayOfBadNeighbours(t *testing.T) {
 		if highest >= 256 {
 			t.Errorf("the leak reached its limit: %d", highest)
 		}
-		for name, kinds := range map[string][]string{"crashing": {kindDegraded}, "dying now and then": nil, "freezing": nil, "leaking": nil} {
-			if got := d.workers[name].happened(kindDegraded); (got > 0) != (kinds != nil) {
+		for name, kinds := range map[string][]string{"crashing": {KindDegraded}, "dying now and then": nil, "freezing": nil, "leaking": nil} {
+			if got := d.workers[name].happened(KindDegraded); (got > 0) != (kinds != nil) {
 				t.Errorf("%s was degraded %d times", name, got)
 			}
 		}

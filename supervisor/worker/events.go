@@ -19,10 +19,12 @@ const (
 	kindHung       = "worker_hung"       // it does not answer
 	kindExited     = "worker_exited"     // its process is gone
 	kindRestarting = "worker_restarting" // it will be started again, when is in the fields
-	kindFailed     = "worker_failed"     // a start did not succeed
-	kindDegraded   = "worker_degraded"   // it is in the slow lane
-	kindRecovered  = "worker_recovered"  // a stable run has earned its restarts back
-	kindDisabled   = "worker_disabled"   // an operator keeps it down
+	// KindFailed says that a start did not succeed.
+	KindFailed = "worker_failed"
+	// KindDegraded says that a worker is out of restarts: it is in the slow lane.
+	KindDegraded  = "worker_degraded"
+	kindRecovered = "worker_recovered" // a stable run has earned its restarts back
+	kindDisabled  = "worker_disabled"  // an operator keeps it down
 )
 
 type fields = map[string]string
@@ -31,7 +33,7 @@ func (w *Worker) event(kind string, pid int, message string, f fields) {
 	w.hooks.Event(store.Event{Time: time.Now(), Kind: kind, Worker: w.spec.Name, PID: pid, Message: message, Fields: f})
 	level := hclog.Info
 	switch kind {
-	case kindHung, kindFailed, kindDegraded:
+	case kindHung, KindFailed, KindDegraded:
 		level = hclog.Error
 	case kindExited:
 		level = hclog.Warn
@@ -85,7 +87,7 @@ func (l *life) report(before machine, ev any) {
 func (l *life) reportNext(before machine) {
 	w, now := l.w, l.m
 	if l.last.Cause == CauseStartFailed {
-		w.event(kindFailed, l.last.PID, l.last.Message, fields{"incarnation": fmt.Sprint(before.incarnation)})
+		w.event(KindFailed, l.last.PID, l.last.Message, fields{"incarnation": fmt.Sprint(before.incarnation)})
 	}
 	switch {
 	case now.state == Starting:
@@ -94,14 +96,14 @@ func (l *life) reportNext(before machine) {
 		f := fields{"delay": time.Until(now.next).Round(time.Millisecond).String(), "failures": failures(now.history)}
 		w.event(kindRestarting, 0, now.reason, f)
 		if now.state == Degraded {
-			w.event(kindDegraded, 0, now.reason, f)
+			w.event(KindDegraded, 0, now.reason, f)
 		}
 	}
 }
 
 // wish says who wanted the end of the process, and what for.
 func (m machine) wish() string {
-	what := map[intent]string{again: "restart", down: "stop", closing: "end of the supervisor", recycle: "replaced: " + m.why}[m.intent]
+	what := map[intent]string{again: "restart", down: "stop", closing: "end of the supervisor", recycle: "replaced: " + m.why, rest: "idle", wakeUp: "idle"}[m.intent]
 	return strings.TrimSpace(what + " " + byWhom(m.by))
 }
 

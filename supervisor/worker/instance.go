@@ -235,6 +235,9 @@ func lastLines(lines []logs.Line) []string {
 	return out
 }
 
+// NeedsPlain is in the error of a start that would go well with Spec.Plain.
+const NeedsPlain = "a plugin in another language than Go needs plain: true"
+
 // explain turns the error of a failed start into one for the person who can mend it.
 func (i *instance) explain(err error) error {
 	p := i.process
@@ -257,7 +260,7 @@ func (i *instance) explain(err error) error {
 		}
 		return i.endedEarly(none)
 	case errors.Is(err, plugin.ErrGRPCBrokerMuxNotSupported):
-		return fmt.Errorf("it does not support multiplexing; a plugin in another language than Go needs plain: true (%w)", errHopeless)
+		return fmt.Errorf("it does not support multiplexing; %s (%w)", NeedsPlain, errHopeless)
 	}
 	parts := strings.Split(line, "|")
 	if v, e := strconv.Atoi(parts[1]); e == nil {
@@ -266,7 +269,7 @@ func (i *instance) explain(err error) error {
 		}
 	}
 	if !i.process.spec.Plain && (len(parts) < 6 || parts[5] == "") {
-		return fmt.Errorf("it names no certificate in its handshake; a plugin in another language than Go needs plain: true (%w)", errHopeless)
+		return fmt.Errorf("it names no certificate in its handshake; %s (%w)", NeedsPlain, errHopeless)
 	}
 	return err
 }

@@ -84,6 +84,7 @@ func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid
 		}
 		return inst, Exit{}, nil
 	}
+	closeAll(inst.process.takeFiles())
 	inst.process.signal(syscall.SIGKILL)
 	if !inst.overWithin(l.env.Timing.Kill) {
 		l.log.Error("the kernel does not end a process", "pid", inst.id())
@@ -127,7 +128,7 @@ func (l *launcher) instance(incarnation, marked uint64) *instance {
 }
 
 // preflight finds what go-plugin and the kernel would report in words that help nobody.
-func (l *launcher) preflight() error {
+func (l *launcher) preflight(inst *instance) error {
 	if err := CheckRunDir(l.env.RunDir); err != nil {
 		return fmt.Errorf("%w (%w)", err, errHopeless)
 	}
@@ -141,6 +142,11 @@ func (l *launcher) preflight() error {
 		return fmt.Errorf("its binary %s is a folder (%w)", l.spec.Path, errHopeless)
 	case st.Mode()&0o111 == 0:
 		return fmt.Errorf("its binary %s is not executable: chmod +x it (%w)", l.spec.Path, errHopeless)
+	}
+	if l.spec.Files != nil {
+		if inst.process.files, err = l.spec.Files(); err != nil {
+			return fmt.Errorf("%w (%w)", err, errHopeless)
+		}
 	}
 	if l.spec.Dir != "" {
 		// exec would blame the binary.

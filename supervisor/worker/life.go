@@ -56,7 +56,7 @@ type waiter struct {
 // Run is the worker's life. It ends the process when ctx ends, with a drain, and returns when the process is gone. It is
 // called once.
 func (w *Worker) Run(ctx context.Context) {
-	l := &life{w: w, m: machine{policy: w.spec.Policy}, over: make(chan struct{}), timer: time.NewTimer(0)}
+	l := &life{w: w, m: machine{policy: w.spec.Policy, lazy: w.spec.Lazy}, over: make(chan struct{}), timer: time.NewTimer(0)}
 	defer close(w.gone)
 	defer l.timer.Stop()
 	l.timer.Stop()
@@ -69,6 +69,8 @@ func (w *Worker) Run(ctx context.Context) {
 			l.apply(evAsk{what: closing, by: BySupervisor})
 		case a := <-w.asks:
 			l.asked(a)
+		case what := <-w.nudges:
+			l.apply(evAsk{what: what})
 		case h := <-w.events:
 			l.happened(h)
 		case <-l.timer.C:
@@ -243,7 +245,7 @@ func (w *Worker) busy() bool { return w.env.Busy == nil || w.env.Busy(w.spec.Nam
 // drain asks the worker to finish, for as long as the Spec allows.
 func (l *life) drain() {
 	b, incarnation, budget := l.body, l.m.incarnation, l.w.spec.Drain
-	reason := map[intent]string{again: "restart", down: "stop", closing: "shutdown", recycle: "replacement"}[l.m.intent]
+	reason := map[intent]string{again: "restart", down: "stop", closing: "shutdown", recycle: "replacement", rest: "idle"}[l.m.intent]
 	l.helpers.Go(func() {
 		h := happening{incarnation: incarnation, ev: evDrain{}}
 		if budget > 0 {

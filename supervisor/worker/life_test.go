@@ -163,7 +163,7 @@ func TestFailedStartsSayWhy(t *testing.T) {
 			if st.LastExit.Cause != CauseStartFailed || st.NextStartSeconds < 50 || strings.Contains(st.LastExit.Message, errHopeless.Error()) {
 				t.Errorf("status: %v", st)
 			}
-			if c.hopeless == slices.Contains(r.kinds(), kindDegraded) {
+			if c.hopeless == slices.Contains(r.kinds(), KindDegraded) {
 				t.Errorf("events %v of a worker that is %s", r.kinds(), st.State)
 			}
 			if want := map[bool]int64{true: 0, false: 1}[c.hopeless]; st.Restarts != want {

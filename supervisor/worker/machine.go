@@ -17,6 +17,7 @@ const (
 	Failed   State = "failed"   // for its next start, as the last one did not succeed and time alone may not mend it
 	Degraded State = "degraded" // for its next start, out of restarts: in the slow lane
 	Disabled State = "disabled" // an operator keeps it down
+	Idle     State = "idle"     // nobody needs it: it is started when somebody does
 )
 
 // An intent is what is to become of a worker whose process is being ended on purpose.
@@ -28,12 +29,15 @@ const (
 	down                  // keep it down
 	closing               // the supervisor ends
 	recycle               // start it again, as it nears a limit
+	rest                  // nobody needs it
+	wakeUp                // it was to rest, and somebody needs it
 )
 
 // A machine is the life of one worker as a value. It has no clock, no goroutine and no process: step takes what happened
 // and when, and says what to do. One goroutine owns it (Worker.Run).
 type machine struct {
 	policy Policy
+	lazy   bool
 
 	state       State
 	intent      intent
@@ -85,6 +89,10 @@ const (
 func (m machine) step(now time.Time, jitter float64, ev any) (machine, []action) {
 	switch ev := ev.(type) {
 	case evBegin:
+		if m.state == "" && m.lazy {
+			m.state = Idle
+			return m, nil
+		}
 		if m.state == "" {
 			return m.launch()
 		}
@@ -115,6 +123,9 @@ func (m machine) step(now time.Time, jitter float64, ev any) (machine, []action)
 			return m.launch()
 		}
 	case evAsk:
+		if ev.what == rest || ev.what == wakeUp {
+			return m.nudged(ev.what)
+		}
 		return m.asked(ev)
 	case evExit:
 		return m.exited(now, jitter, ev)
@@ -222,6 +233,11 @@ func (m machine) exited(now time.Time, jitter float64, ev evExit) (machine, []ac
 	case down:
 		m.state, m.intent = Disabled, keep
 		return m, nil
+	case rest:
+		m.state, m.intent = Idle, keep
+		return m, nil
+	case wakeUp:
+		return m.launch()
 	case again:
 		m.restarts++
 		m.run.End = ByOperator

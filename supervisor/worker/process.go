@@ -58,6 +58,7 @@ type process struct {
 	aborted bool // before there was a process
 	pid     int  // 0 before the start
 	reaped  bool
+	files   []*os.File       // inherited beyond the usual ones
 	sent    []syscall.Signal // by us, in order
 
 	// Set by Start, before it returns.
@@ -126,8 +127,11 @@ func (p *process) Start(context.Context) error {
 	}
 	p.cmd.Stdin = nil // /dev/null
 	p.cmd.Stdout, p.cmd.Stderr = pipes.outW, pipes.errW
-	p.cmd.ExtraFiles = []*os.File{pipes.liveR}
-	if err := p.cmd.Start(); err != nil {
+	files := p.takeFiles()
+	p.cmd.ExtraFiles = append([]*os.File{pipes.liveR}, files...)
+	err = p.cmd.Start()
+	closeAll(files)
+	if err != nil {
 		pipes.close()
 		// The path is in the error twice otherwise.
 		if path, ok := errors.AsType[*os.PathError](err); ok {
@@ -150,6 +154,21 @@ func (p *process) Start(context.Context) error {
 	go p.wait(pid, pipes, &pumps)
 	p.onBorn(pid)
 	return nil
+}
+
+// takeFiles hands the files over to who closes them: the start, or the end of a start that never came to it.
+func (p *process) takeFiles() []*os.File {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	files := p.files
+	p.files = nil
+	return files
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // born makes the pid known to those who may want to signal it.
@@ -314,6 +333,9 @@ var errSocket = errors.New("its handshake names")
 // PluginToHost lets go-plugin connect only to a socket in the folder that this worker was given: a handshake naming
 // another worker's socket is a lie.
 func (p *process) PluginToHost(network, addr string) (string, string, error) {
+	if alias := p.spec.SocketAlias; alias != "" && filepath.Dir(addr) == alias {
+		addr = filepath.Join(p.socketDir, filepath.Base(addr))
+	}
 	if network != "unix" || filepath.Dir(addr) != p.socketDir {
 		return "", "", fmt.Errorf("%w %s %q, which is not in its own folder %s", errSocket, network, addr, p.socketDir)
 	}

@@ -105,7 +105,7 @@ func (l *launcher) prepare(ctx context.Context, inst *instance) error {
 	leave, err := l.env.Starts.enter(ctx)
 	defer leave()
 	if err == nil {
-		err = l.preflight()
+		err = l.preflight(inst)
 	}
 	if err == nil {
 		err = l.connect(ctx, inst)

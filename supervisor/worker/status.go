@@ -84,6 +84,8 @@ func (v view) detail() string {
 			d += "; it last said: " + strings.Join(v.last.Lines[max(0, len(v.last.Lines)-linesInDetail):], " | ")
 		}
 		return fmt.Sprintf("%s (%s)", d, v.m.reason)
+	case v.m.state == Idle:
+		return "started when it is needed"
 	case v.m.state == Ready && v.health.detail != "":
 		return v.health.detail
 	case v.m.state == Ready && v.m.history.Slow > 0:

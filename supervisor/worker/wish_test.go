@@ -60,7 +60,7 @@ func TestAWorkerThatIsReplacedAllTheTimeGoesToTheSlowLaneAndSaysSo(t *testing.T)
 		time.Sleep(2 * time.Minute)
 		_ = s.Recycle(t.Context(), "it leaks", false)
 		time.Sleep(time.Second)
-		if s.State() != Degraded || s.happened(kindDegraded) != 1 || !strings.Contains(s.Status().Detail, "13 times within 1h") {
+		if s.State() != Degraded || s.happened(KindDegraded) != 1 || !strings.Contains(s.Status().Detail, "13 times within 1h") {
 			t.Errorf("%s: %s", s.State(), s.Status().Detail)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -45,6 +46,14 @@ type Spec struct {
 	// Plain is for plugins in languages whose go-plugin has neither multiplexing nor mutual TLS. The folder of the
 	// socket is then all that keeps other processes out.
 	Plain bool
+	// Lazy is for a worker that is started when it is needed (Wake) and may be put to rest meanwhile (Rest).
+	Lazy bool
+	// Files opens what a process inherits besides the standard streams and the liveness pipe, from descriptor 4 on. It is
+	// called at each start; the files are closed here when the process has them. An error is a start that will fail again
+	// until a person mends something.
+	Files func() ([]*os.File, error)
+	// SocketAlias is another name by which the worker may call the folder of its socket in the handshake.
+	SocketAlias string
 }
 
 // Limits bound a process. 0 is no limit of our own.
@@ -140,6 +149,7 @@ type Worker struct {
 
 	events chan happening // to the goroutine of Run
 	asks   chan ask
+	nudges chan intent   // rest and wakeUp, which nobody waits for
 	gone   chan struct{} // closed when Run has returned
 	ready  chan struct{} // closed at the first ready
 	once   sync.Once
@@ -195,7 +205,7 @@ func New(spec Spec, hooks Hooks, env Env) *Worker {
 	return &Worker{
 		spec: spec, hooks: hooks, env: env, log: log,
 		launcher: &launcher{spec: spec, hooks: hooks, env: env, log: log},
-		events:   make(chan happening), asks: make(chan ask),
+		events:   make(chan happening), asks: make(chan ask), nudges: make(chan intent, nudgesKept),
 		gone: make(chan struct{}), ready: make(chan struct{}),
 		jitter: rand.Float64,
 	}

@@ -20,6 +20,7 @@ You wrote: %s
 One command a line works here, several lines at once run side by side:
   run: COMMAND        read: PATH       write: PATH TEXT
   search: PATTERN     remember: TEXT   task: TITLE        wait: SECONDS
+  call: TOOL {"argument": "value"}
 
 For a real model, put this into %s and restart:
   model:

@@ -35,6 +35,7 @@ var verbs = map[string]func(rest string) (tool string, args map[string]any, ok b
 	"task":     single("kanban_create", "title"),
 	"remember": remember,
 	"write":    write,
+	"call":     call,
 }
 
 func single(tool, arg string) func(string) (string, map[string]any, bool) {
@@ -59,6 +60,16 @@ func write(rest string) (string, map[string]any, bool) {
 		path, text, _ = strings.Cut(rest, " ")
 	}
 	return "write_file", map[string]any{"path": path, "content": strings.TrimPrefix(text, " ")}, path != ""
+}
+
+// call takes the name of any tool, a plugin's for example, and its arguments as a JSON object, none if they are left out.
+func call(rest string) (string, map[string]any, bool) {
+	tool, text, _ := strings.Cut(rest, " ")
+	args := map[string]any{}
+	if text = strings.TrimSpace(text); text != "" && json.Unmarshal([]byte(text), &args) != nil {
+		return "", nil, false
+	}
+	return tool, args, tool != "" && args != nil
 }
 
 // parse reads a message, one command a line.

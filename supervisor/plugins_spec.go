@@ -1,0 +1,145 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/confine"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
+)
+
+const confineName = confine.Program
+
+const (
+	// pluginFileBytes is the most that a plugin may write into one file: a disk that a plugin fills is everybody's.
+	pluginFileBytes = 1 << 30
+	// Processes and threads: of a user of its own in all, else on top of what the user runs when the plugin starts. A
+	// Python interpreter with gRPC has some thirty.
+	ownUserProcesses = 512
+	sharedProcesses  = 2048
+	// outputs is the folder in a plugin's own one for whole outputs that were cut.
+	outputs = "outputs"
+)
+
+// spec is the worker of a plugin: its program, opened and verified anew at each start, in the hands of hermes-confine.
+func (h *pluginHost) spec(e catalogue.Entry, name string) (worker.Spec, error) {
+	program, err := h.confined()
+	if err != nil {
+		return worker.Spec{}, err
+	}
+	c := h.config
+	set := c.Supervisor.PluginFor(e.Name)
+	limits := c.Supervisor.LimitsFor(config.PluginWorker(e.Name), ipc.RolePlugin)
+	s := pluginSpec(program, h.cat, e, h.cat.DataDir(e.Name), set, limits)
+	s.Name, s.Lazy = name, true
+	s.HealthInterval, s.Drain, s.Policy = c.Supervisor.HealthInterval, c.Supervisor.DrainTimeout, policy(c.Supervisor.Restart)
+	open := s.Files
+	s.Files = func() ([]*os.File, error) {
+		// What was granted is looked at anew: a link may lead elsewhere by now.
+		if err := checkGranted(e.Granted, c.Home); err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", e.Name, err)
+		}
+		return open()
+	}
+	return s, nil
+}
+
+// pluginSpec is what every start of a plugin has in common, for work or to be looked at.
+func pluginSpec(program string, cat *catalogue.Catalogue, e catalogue.Entry, data string, set config.Plugin, limits config.Limits) worker.Spec {
+	p := confine.Policy{
+		Name: e.Name, Data: data, Read: e.Granted.Read, Write: e.Granted.Write,
+		Connect: e.Granted.Connect, Any: e.Granted.ConnectAny, Listen: e.Granted.Listen, User: set.User,
+		Limits: confine.Limits{FDs: limits.FDs, FileBytes: pluginFileBytes, DataBytes: dataLimit(limits.Memory), Processes: sharedProcesses},
+	}
+	inside := data // as the plugin reaches its folder
+	s := worker.Spec{
+		Name: config.PluginWorker(e.Name), Role: ipc.RolePlugin, Path: program, Secrets: e.Granted.Secrets, Plain: e.Plain,
+		Limits: worker.Limits{FDs: limits.FDs, Memory: limits.Memory},
+	}
+	if set.User != "" {
+		p.Limits.Processes = ownUserProcesses
+		inside = fmt.Sprintf("/proc/self/fd/%d", confine.DataFD)
+		s.SocketAlias = fmt.Sprintf("/proc/self/fd/%d", confine.SocketFD)
+	}
+	s.Args = []string{p.Encode()}
+	settings, err := json.Marshal(set.Settings)
+	if err != nil || set.Settings == nil {
+		settings = nil // what YAML has and JSON has not (a key that is no text) was refused when it was read
+	}
+	s.Config = encode(ipc.PluginConfig{
+		ScratchDir: filepath.Join(inside, "tmp"), SpillDir: filepath.Join(inside, outputs), Settings: settings,
+	})
+	s.Files = func() ([]*os.File, error) {
+		f, err := cat.Program(e)
+		if err != nil {
+			return nil, err
+		}
+		if set.User != "" {
+			// Another user must be able to execute it; it reaches it by the descriptor alone.
+			if err := f.Chmod(0o555); err != nil {
+				_ = f.Close()
+				return nil, fmt.Errorf("plugin %s: let user %s execute it: %w", e.Name, set.User, err)
+			}
+		}
+		return []*os.File{f}, nil
+	}
+	return s
+}
+
+// dataLimit is twice the memory that a plugin is watched for, and what a runtime reserves without using it: it only stops
+// one that grows faster than it is looked at.
+func dataLimit(memory int64) uint64 {
+	if memory <= 0 {
+		return 0
+	}
+	return 2*uint64(memory) + 512<<20
+}
+
+// checkGranted refuses paths by which a plugin would see the home.
+func checkGranted(p catalogue.Permissions, home string) error {
+	for _, path := range append(append([]string{}, p.Read...), p.Write...) {
+		if err := confine.CheckPath(path, home); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spillOf returns what translates the paths of a plugin's outputs. Only files in its own folder are named to others.
+func (h *pluginHost) spillOf(name string, other bool) func(string) string {
+	dir := filepath.Join(h.cat.DataDir(name), outputs)
+	seen := dir
+	if other {
+		seen = fmt.Sprintf("/proc/self/fd/%d/%s", confine.DataFD, outputs)
+	}
+	return func(path string) string {
+		rel, err := filepath.Rel(seen, path)
+		if err != nil || rel == "." || strings.ContainsRune(rel, filepath.Separator) {
+			return ""
+		}
+		path = filepath.Join(dir, rel)
+		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+			return ""
+		}
+		return path
+	}
+}
+
+// specsOf are the tools of an entry as the hub knows tools.
+func specsOf(tools []catalogue.Tool) []*toolv1.ToolSpec {
+	var list []*toolv1.ToolSpec
+	for _, t := range tools {
+		list = append(list, &toolv1.ToolSpec{
+			Name: t.Name, Description: t.Description, InputSchemaJson: string(t.Schema), ReadOnly: t.ReadOnly,
+			Checked: t.Checked, DefaultTimeoutMs: t.TimeoutMS, MaxTimeoutMs: t.MaxTimeoutMS,
+		})
+	}
+	return list
+}

@@ -1,0 +1,160 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
+)
+
+const (
+	// trialBudget bounds a trial: a start, and the ladder that ends it.
+	trialBudget = 30 * time.Second
+	// trialSample is how often a program on trial is looked at, which tells what it leaves behind.
+	trialSample = 100 * time.Millisecond
+)
+
+// A Trial starts a program of the catalogue, shut in and with nothing granted, to ask it what it is. It needs no running
+// supervisor; worker.Prepare must have been called in this process.
+type Trial struct {
+	Config    *config.Config
+	Catalogue *catalogue.Catalogue
+	Entry     catalogue.Entry // its checksum, and the name if it is known
+	Granted   bool            // with what the entry was granted, in the plugin's own folder
+}
+
+// Describe returns what the program says of itself, and whether it had to be started plain. An error holds its last words.
+func (t Trial) Describe(ctx context.Context) (d *toolv1.DescribeResponse, plain bool, err error) {
+	err = t.With(ctx, t.Entry.Plain, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		d, err = toolv1.NewToolClient(conn).Describe(ctx, &toolv1.DescribeRequest{})
+		return err
+	})
+	if err == nil || t.Entry.Plain || !strings.Contains(err.Error(), worker.NeedsPlain) {
+		return d, t.Entry.Plain, err
+	}
+	t.Entry.Plain = true
+	d, _, err = t.Describe(ctx)
+	return d, true, err
+}
+
+// With runs f with a connection to the started program and ends it after.
+func (t Trial) With(ctx context.Context, plain bool, f func(context.Context, grpc.ClientConnInterface) error) error {
+	ctx, cancel := context.WithTimeout(ctx, trialBudget)
+	defer cancel()
+	spec, tidy, err := t.spec(plain)
+	if err != nil {
+		return err
+	}
+	defer tidy()
+	runDir, err := os.MkdirTemp("", "hs-")
+	if err != nil {
+		return fmt.Errorf("folder for a socket: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(runDir) }()
+	book := logs.NewBook(logs.Options{})
+	defer book.Close()
+	sampler := sample.NewSampler(sample.System, trialSample)
+	orphans := worker.NewOrphans(runDir, book.Logger())
+	up, failed := make(chan grpc.ClientConnInterface, 1), make(chan error, 1)
+	host := &hostServices{record: func(store.Event) {}}
+	if t.Granted {
+		host.secrets = t.Config.Secrets
+	}
+	w := worker.New(spec, worker.Hooks{
+		Register: host.register,
+		Up: func(_ ipc.Identity, conn grpc.ClientConnInterface) func() {
+			select {
+			case up <- conn:
+			default: // it was started again; the trial is over by then
+			}
+			return func() {}
+		},
+		Event: func(e store.Event) {
+			if e.Kind == worker.KindFailed {
+				offer(failed, lastWords(e, book.Tail(spec.Name, trialLines)))
+			}
+		},
+	}, worker.Env{Log: book, Sampler: sampler, Orphans: orphans, RunDir: runDir, Version: ipc.Version()})
+
+	var running sync.WaitGroup
+	background, stopBackground := context.WithCancel(context.Background())
+	life, stop := context.WithCancel(background)
+	running.Go(func() { sampler.Run(background) })
+	running.Go(func() { orphans.Run(background) })
+	gone := make(chan struct{})
+	go func() { defer close(gone); w.Run(life) }()
+	select {
+	case conn := <-up:
+		err = f(ctx, conn)
+	case err = <-failed:
+	case <-ctx.Done():
+		err = fmt.Errorf("the plugin did not start within %s: %w", trialBudget, ipc.ErrTimeout)
+	}
+	stop()
+	<-gone
+	stopBackground()
+	running.Wait()
+	return err
+}
+
+// trialLines of its log are shown with a start that failed.
+const trialLines = 10
+
+// lastWords is why a start failed, with what the program said.
+func lastWords(e store.Event, lines []logs.Line) error {
+	text := "the plugin does not start: " + e.Message
+	for _, l := range lines {
+		if l.Message != "" {
+			text += "\nit said: " + l.Message
+		}
+	}
+	return errors.New(text)
+}
+
+func offer(c chan<- error, err error) {
+	select {
+	case c <- err:
+	default:
+	}
+}
+
+// spec is the worker of a trial, in a folder of its own that is removed after.
+func (t Trial) spec(plain bool) (worker.Spec, func(), error) {
+	program, err := FindBinary(confineName, t.Config.Supervisor.Libexec)
+	if err != nil {
+		return worker.Spec{}, nil, err
+	}
+	e, set := t.Entry, t.Config.Supervisor.PluginFor(t.Entry.Name)
+	e.Plain = plain
+	if e.Name == "" {
+		e.Name = "plugin"
+	}
+	data, tidy := t.Catalogue.DataDir(e.Name), func() {}
+	if !t.Granted {
+		e.Granted = catalogue.Permissions{}
+		dir := filepath.Dir(data)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return worker.Spec{}, nil, fmt.Errorf("folder of the plugin: %w", err)
+		}
+		if data, err = os.MkdirTemp(dir, ".trial-"); err != nil {
+			return worker.Spec{}, nil, fmt.Errorf("folder of the plugin: %w", err)
+		}
+		tidy = func() { _ = os.RemoveAll(data) }
+	}
+	return pluginSpec(program, t.Catalogue, e, data, set, t.Config.Supervisor.LimitsFor(config.PluginWorker(e.Name), ipc.RolePlugin)), tidy, nil
+}
