@@ -209,7 +209,9 @@ func (c *Config) readHermes(root *section) {
 	agent.unusedKeys(hermesAgent...)
 	agent.warnRest()
 
-	root.section("display").choice("busy_input_mode", &c.busy, "interrupt", "queue", "steer")
+	display := root.section("display")
+	display.choice("busy_input_mode", &c.busy, "interrupt", "queue", "steer")
+	display.unusedKeys(hermesDisplay...)
 
 	c.readTerminal(root.section("terminal"))
 
