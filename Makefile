@@ -20,10 +20,10 @@ SOAK     ?= 20000
 SOAK_TIME ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test vet race e2e chaos soak fuzz bench lint gen install uninstall clean
+.PHONY: help build run test vet race e2e systemd-e2e chaos soak fuzz bench lint gen install uninstall clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build all binaries into bin/
 	@mkdir -p $(BIN)
@@ -44,6 +44,9 @@ race: ## all tests but the long end-to-end ones, with the race detector
 
 e2e: ## the end-to-end tests alone, in words
 	go test -count=1 -v -tags $(TAGS) ./e2e/...
+
+systemd-e2e: ## as a service of a real systemd (root only)
+	HERMES_E2E_SYSTEMD=1 go test -count=1 -v -timeout 15m -tags $(TAGS) -run AsAServiceOfARealSystemd ./e2e/...
 
 chaos: ## kill everything at random while MESSAGES messages are answered (SEED repeats a run)
 	HERMES_E2E_MESSAGES=$(MESSAGES) HERMES_E2E_SEED=$(SEED) go test -count=1 -v -timeout 3h -tags $(TAGS) -run EveryMessageIsAnsweredOnce ./e2e/...

@@ -85,6 +85,11 @@ var access = map[string][]string{
 	"/hermes.control.v1.Plugins/RemovePlugin":  {RoleOperator},
 	"/hermes.control.v1.Plugins/EnablePlugin":  {RoleOperator},
 	"/hermes.control.v1.Plugins/DisablePlugin": {RoleOperator},
+	"/hermes.control.v1.Operations/Series":     {RoleOperator},
+	"/hermes.control.v1.Operations/Drain":      {RoleOperator},
+	"/hermes.control.v1.Operations/Resume":     {RoleOperator},
+	"/hermes.control.v1.Operations/Ping":       {RoleOperator},
+	"/hermes.control.v1.Operations/Reload":     {RoleOperator},
 
 	"/hermes.control.v1.Chat/Send":        {RoleOperator},
 	"/hermes.control.v1.Chat/Follow":      {RoleOperator},

@@ -108,6 +108,13 @@ var deadlines = map[string]time.Duration{
 	"/hermes.control.v1.Chat/Decide":      30 * time.Second,
 	"/hermes.control.v1.Chat/Acknowledge": 30 * time.Second,
 	"/hermes.control.v1.Timeline/Tell":    10 * time.Second,
+
+	"/hermes.control.v1.Operations/Series": 5 * time.Second,
+	"/hermes.control.v1.Operations/Drain":  5 * time.Second,
+	"/hermes.control.v1.Operations/Ping":   time.Second,
+	"/hermes.control.v1.Operations/Resume": 5 * time.Second,
+	// Agents are replaced one after the other, each after its turns.
+	"/hermes.control.v1.Operations/Reload": 15 * time.Minute,
 }
 
 // streams names the streaming methods. They have no total deadline; what bounds each instead is said here.

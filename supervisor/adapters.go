@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,12 +54,11 @@ type adapterState struct {
 
 func newAdapterWatch(s *supervisor) *adapterWatch {
 	w := &adapterWatch{now: s.now, record: s.journal.Record, notice: s.store.PutNotice, list: map[string]*adapterState{}}
-	adapters := s.o.Config.Adapters
 	w.home = func(platform string) string {
-		chat, _ := adapters[platform].Settings["home_chat"].(string)
+		chat, _ := s.config().Adapters[platform].Settings["home_chat"].(string)
 		return chat
 	}
-	for _, platform := range s.o.Config.EnabledAdapters() {
+	for _, platform := range s.config().EnabledAdapters() {
 		w.list[platform] = &adapterState{worker: "gateway-" + platform, since: s.now()}
 	}
 	return w
@@ -85,6 +85,13 @@ func (w *adapterWatch) attach(id ipc.Identity, conn grpc.ClientConnInterface) (d
 			a.client = nil
 		}
 	}
+}
+
+// keep forgets the adapters that are on no longer.
+func (w *adapterWatch) keep(platforms []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.list, func(platform string, _ *adapterState) bool { return !slices.Contains(platforms, platform) })
 }
 
 // run looks until ctx ends.

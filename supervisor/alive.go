@@ -26,6 +26,7 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 			{Name: "store writer", Progress: s.store.Progress},
 			{Name: "turn queue", Progress: s.hub.Progress},
 			{Name: "sampler", Progress: s.sampler.Progress},
+			{Name: "control socket", Progress: s.heart.Progress},
 		},
 		Stuck: func(names []string) {
 			s.log.Error("no progress; the service manager will end this process", "parts", names)
@@ -37,7 +38,11 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 	go func() { defer close(done); dog.Run(ctx) }()
 	defer func() { <-done }()
 
-	tick := time.NewTimer(untilWhole(statusEvery))
+	every := statusEvery
+	if interval := s.notify.WatchdogInterval(); interval > 0 {
+		every = min(every, interval/4) // twice between two pings, which are twice in an interval
+	}
+	tick := time.NewTimer(untilWhole(every))
 	defer tick.Stop()
 	told := ""
 	for {
@@ -45,12 +50,15 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			tick.Reset(untilWhole(statusEvery))
+			tick.Reset(untilWhole(every))
 		}
 		if s.notify.WatchdogInterval() > 0 {
 			// An idle writer makes progress by being asked.
 			ping, cancel := context.WithTimeout(ctx, pingTimeout)
 			_ = s.store.Ping(ping) // a failure shows as standing still and in the store's health
+			cancel()
+			beat, cancel := context.WithTimeout(ctx, pingTimeout)
+			_ = s.heart.Beat(beat)
 			cancel()
 		}
 		if line := s.statusLine(); line != told {

@@ -16,6 +16,7 @@ import (
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sessions"
@@ -67,7 +68,7 @@ func newFleet(p fleetParts) *fleet {
 
 // makeFleet makes the workers of a list of specs. Nothing runs yet.
 func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
-	host := &hostServices{secrets: s.o.Config.Secrets, record: s.journal.Record, now: s.now}
+	host := &hostServices{secrets: func() config.Secrets { return s.config().Secrets }, record: s.journal.Record, now: s.now}
 	past := sessions.NewPast(s.store)
 	hooks := worker.Hooks{
 		Register: func(g *grpc.Server) {
@@ -144,6 +145,22 @@ func (f *fleet) remove(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("remove worker %s: it is still ending: %w", name, ctx.Err())
 	}
+}
+
+// tune gives a running worker what of its spec needs no new process.
+func (f *fleet) tune(spec worker.Spec) {
+	if m, err := f.member(spec.Name); err == nil {
+		m.Tune(spec.Tuning())
+	}
+}
+
+// specs returns what the members are.
+func (f *fleet) specs() []worker.Spec {
+	var list []worker.Spec
+	for _, m := range f.list() {
+		list = append(list, m.spec)
+	}
+	return list
 }
 
 // start runs every worker until ctx ends.

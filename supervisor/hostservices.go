@@ -19,7 +19,7 @@ import (
 type hostServices struct {
 	hostv1.UnimplementedEventsServer
 	hostv1.UnimplementedConfigServer
-	secrets config.Secrets
+	secrets func() config.Secrets // of this moment
 	record  func(store.Event)
 	now     func() time.Time
 	taken   eventRates
@@ -69,7 +69,7 @@ func (h *hostServices) Secret(ctx context.Context, r *hostv1.SecretRequest) (*ho
 	if !slices.Contains(id.Secrets, r.Name) {
 		return nil, fmt.Errorf("secret %s is not for %s: %w", r.Name, id.Worker, ipc.ErrDenied)
 	}
-	value, ok := h.secrets.Lookup(r.Name)
+	value, ok := h.secrets().Lookup(r.Name)
 	if !ok {
 		return nil, fmt.Errorf("secret %s: %w: set it in %s of the home", r.Name, ipc.ErrNotFound, config.EnvFileName)
 	}

@@ -35,7 +35,7 @@ func (l *lifecycleService) Restart(ctx context.Context, r *hostv1.RestartRequest
 	if err != nil {
 		return nil, fmt.Errorf("a restart: %w", err)
 	}
-	resp := &hostv1.RestartResponse{Running: uint32(counts.Running), Queued: uint32(counts.Queued), DrainMs: s.o.Config.Supervisor.DrainTimeout.Milliseconds()}
+	resp := &hostv1.RestartResponse{Running: uint32(counts.Running), Queued: uint32(counts.Queued), DrainMs: s.config().Supervisor.DrainTimeout.Milliseconds()}
 	resp.Duplicate, err = s.store.RequestRestart(ctx, store.RestartRequest{
 		Platform: id.Platform, ChatID: r.ChatId, ThreadID: r.ThreadId, UserID: r.UserId, MessageID: r.MessageId,
 	})

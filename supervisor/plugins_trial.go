@@ -73,7 +73,7 @@ func (t Trial) With(ctx context.Context, plain bool, f func(context.Context, grp
 	up, failed := make(chan grpc.ClientConnInterface, 1), make(chan error, 1)
 	host := &hostServices{record: func(store.Event) {}}
 	if t.Granted {
-		host.secrets = t.Config.Secrets
+		host.secrets = func() config.Secrets { return t.Config.Secrets }
 	}
 	w := worker.New(spec, worker.Hooks{
 		Register: host.register,

@@ -2,7 +2,10 @@ package supervisor
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
@@ -25,6 +28,36 @@ func redactor(values []string) func(string) string {
 		return nil
 	}
 	return strings.NewReplacer(pairs...).Replace
+}
+
+// A redaction is a redactor whose secrets may grow while it is used. It is safe for concurrent use.
+type redaction struct {
+	mu     sync.Mutex // of add
+	values []string
+	redact atomic.Pointer[func(string) string]
+}
+
+// add makes more values secret. Those of before stay so: a token that was replaced may still be in a text on its way.
+func (r *redaction) add(values []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range values {
+		if !slices.Contains(r.values, v) {
+			r.values = append(r.values, v)
+		}
+	}
+	slices.SortStableFunc(r.values, func(a, b string) int { return len(b) - len(a) })
+	if f := redactor(r.values); f != nil {
+		r.redact.Store(&f)
+	}
+}
+
+// text returns a text without the secrets in it.
+func (r *redaction) text(s string) string {
+	if f := r.redact.Load(); f != nil {
+		return (*f)(s)
+	}
+	return s
 }
 
 // redactedEvents keeps secrets out of the journal, which outlives the log and is what people paste into reports. Texts of

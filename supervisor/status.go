@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
@@ -14,15 +15,15 @@ import (
 
 // status tells of the supervisor itself; the control socket adds the workers.
 func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, error) {
-	c := s.o.Config
+	c := s.config()
 	r := &controlv1.StatusResponse{
 		Supervisor: &controlv1.Supervisor{
-			Pid: int64(os.Getpid()), Version: s.o.Version, State: s.state.Load().(string),
+			Pid: int64(os.Getpid()), Version: s.o.Version, State: s.shownState(),
 			UptimeSeconds: s.now().Sub(s.started).Seconds(),
 			Home:          c.Home, RunDir: s.o.RunDir, Goroutines: int64(runtime.NumGoroutine()),
 		},
 		Model:    &controlv1.Model{Provider: c.Model.Provider, Name: c.Model.Default, Reason: c.Model.Reason},
-		Warnings: c.Warnings,
+		Warnings: append(slices.Clone(c.Warnings), s.misfits()...),
 	}
 	if p, err := s.sampler.Proc().Process(os.Getpid()); err == nil {
 		r.Supervisor.Fds, r.Supervisor.FdLimit = p.FDs, p.FDLimit
@@ -63,13 +64,22 @@ func (s *supervisor) statusLine() string {
 			serving++
 		}
 	}
-	line := fmt.Sprintf("%s, %d of %d workers serve, model %s", s.state.Load(), serving, total, s.o.Config.Model.Provider)
+	line := fmt.Sprintf("%s, %d of %d workers serve, model %s", s.shownState(), serving, total, s.config().Model.Provider)
 	for _, h := range s.health() {
 		if h.State != "ok" {
 			line += fmt.Sprintf(", store %s is %s", h.Name, h.State)
 		}
 	}
 	return line
+}
+
+// shownState is the state with what an operator has added to it.
+func (s *supervisor) shownState() string {
+	state := s.state.Load().(string)
+	if state != stateReady || !s.hub.Paused() {
+		return state
+	}
+	return stateDrained
 }
 
 func joined(names []string) string { return strings.Join(names, ", ") }

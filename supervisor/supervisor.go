@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -43,7 +44,15 @@ type Options struct {
 	Version string    // of this build
 	Stderr  io.Writer // log lines go here
 	LogJSON bool
-	Ready   func() // called once when every required worker serves; may be nil
+	// Journal sends log lines with their fields to the system's journal instead of to Stderr.
+	Journal bool
+	// Listener is the control socket if the service manager holds it, whose file stays; nil: one is made.
+	Listener net.Listener
+	// Load reads the configuration again for a reload.
+	Load func(context.Context) (*config.Config, error)
+	// Hangup asks for a reload with each value; nil: nobody does.
+	Hangup <-chan struct{}
+	Ready  func() // called once when every required worker serves; may be nil
 }
 
 // ErrHomeInUse says that another supervisor owns the home.
@@ -55,8 +64,10 @@ var ErrRestart = errors.New("a restart was asked for")
 // Run supervises until ctx ends or somebody asks the control socket for a shutdown, then drains and stops everything.
 // It returns nil after an orderly end.
 func Run(ctx context.Context, o Options) error {
-	s := &supervisor{o: o, now: time.Now, started: time.Now(), shutdown: make(chan struct{})}
+	s := &supervisor{o: o, secrets: &redaction{}, now: time.Now, started: time.Now(), shutdown: make(chan struct{})}
 	s.state.Store(stateStarting)
+	s.current.Store(o.Config)
+	s.secrets.add(o.Config.Secrets.Values())
 	defer s.close()
 	err := s.open(ctx)
 	if err == nil {
@@ -76,6 +87,7 @@ const (
 	stateStarting = "starting"
 	stateReady    = "ready"
 	stateDraining = "draining"
+	stateDrained  = "drained" // by an operator, until it is resumed
 	stateStopping = "stopping"
 )
 
@@ -88,6 +100,11 @@ type supervisor struct {
 	started time.Time
 	state   atomic.Value // one of the states above
 
+	reloading sync.Mutex // held by the one reload that runs
+	current   atomic.Pointer[config.Config]
+	unit      atomic.Pointer[systemd.Settings] // nil if this is no service
+	secrets   *redaction
+
 	book      *logs.Book
 	log       hclog.Logger
 	store     *store.State
@@ -99,7 +116,9 @@ type supervisor struct {
 	orphans   *worker.Orphans
 	fleet     *fleet
 	plugins   *pluginHost
+	history   *historian
 	control   *control.Server
+	heart     *control.Heart
 	notify    *systemd.Notifier
 
 	pairing  *pairing.Store
@@ -112,6 +131,9 @@ type supervisor struct {
 	closers []func() // run in reverse order by close
 }
 
+// config is the configuration in force.
+func (s *supervisor) config() *config.Config { return s.current.Load() }
+
 func (s *supervisor) onClose(f func()) { s.closers = append(s.closers, f) }
 
 func (s *supervisor) close() {
@@ -122,7 +144,7 @@ func (s *supervisor) close() {
 
 // open makes everything but the workers. What it made is undone by close, whether or not it succeeds.
 func (s *supervisor) open(ctx context.Context) error {
-	c := s.o.Config
+	c := s.config()
 	list, err := specs(c) // first: an incomplete installation leaves no trace in the home
 	if err != nil {
 		return err
@@ -140,7 +162,9 @@ func (s *supervisor) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(func() { _ = lock.Unlock() })
-	s.book = logs.NewBook(logs.Options{Out: s.o.Stderr, JSON: s.o.LogJSON, Redact: redactor(c.Secrets.Values())})
+	s.book = logs.NewBook(logs.Options{
+		Out: s.o.Stderr, JSON: s.o.LogJSON, Level: hclog.LevelFromString(c.Supervisor.LogLevel), Redact: s.secrets.text, Journal: s.toJournal(),
+	})
 	s.onClose(s.book.Close)
 	s.log = s.book.Logger()
 	// Libraries that know no other way (go-plugin) write to the standard logger.
@@ -159,9 +183,9 @@ func (s *supervisor) open(ctx context.Context) error {
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
-		Approvals:     turn.ApprovalPolicy{Manual: c.Approvals.Mode == config.ApprovalsManual, Timeout: c.Approvals.Timeout},
+		Approvals:     approvalPolicy(c),
 		TurnsPerAgent: c.Supervisor.TurnsPerAgent,
-		Platforms:     append([]string{turn.PlatformTerminal}, c.EnabledAdapters()...),
+		Platforms:     platforms(c),
 		Spill:         spills{dir: filepath.Join(c.Home, spillFolder), now: s.now}.keep,
 	})
 	s.onClose(s.hub.Close)
@@ -173,6 +197,10 @@ func (s *supervisor) open(ctx context.Context) error {
 		return err
 	}
 	s.plugins.begin(s.fleet)
+	s.history = &historian{list: s.fleet.seen}
+	if s.history.self, err = s.sampler.Watch(os.Getpid()); err != nil {
+		return fmt.Errorf("watch this process: %w", err)
+	}
 	s.cleanUpAfterTheLast()
 	return s.listen()
 }
@@ -188,7 +216,7 @@ func (s *supervisor) cleanUpAfterTheLast() {
 }
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {
-	home := s.o.Config.Home
+	home := s.config().Home
 	options := store.Options{Now: s.now, Log: s.log.Named("store")}
 	// Events and boards are read by people and once in a while; the store's own number of readers is for turns. Each is a
 	// quarter MiB of page cache, schema and statements, and two descriptors.
@@ -198,7 +226,7 @@ func (s *supervisor) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(func() { s.closeStore("supervisor.db", s.telemetry) })
-	s.journal = event.NewJournal(redactedEvents{s.telemetry, redactor(s.o.Config.Secrets.Values())}, s.log.Named("journal"), s.now)
+	s.journal = event.NewJournal(redactedEvents{s.telemetry, s.secrets.text}, s.log.Named("journal"), s.now)
 	s.onClose(s.journal.Close)
 	if s.store, err = store.OpenState(ctx, filepath.Join(home, "state.db"), options); err != nil {
 		return err
@@ -222,12 +250,15 @@ func (s *supervisor) closeStore(name string, c io.Closer) {
 }
 
 func (s *supervisor) listen() error {
-	listener, err := control.Listen(config.SocketPath(s.o.RunDir))
+	listener, err := s.o.Listener, error(nil)
+	if listener == nil {
+		listener, err = control.Listen(config.SocketPath(s.o.RunDir))
+	}
 	if err != nil {
 		return err
 	}
 	s.control = control.Serve(listener, control.Services{
-		Workers: s.fleet, Hub: s.hub, Journal: s.journal, Logs: s.book,
+		Workers: s.fleet, Hub: s.hub, Journal: s.journal, Logs: s.book, Operations: operations{s},
 		Status:   s.status,
 		Shutdown: s.end,
 		Register: func(g *grpc.Server) {
@@ -240,6 +271,10 @@ func (s *supervisor) listen() error {
 		Refuse: s.plugins.refuse,
 	}, s.log.Named("control"))
 	s.onClose(s.control.Close)
+	if s.heart, err = control.NewHeart(config.SocketPath(s.o.RunDir)); err != nil {
+		return err
+	}
+	s.onClose(s.heart.Close)
 	return nil
 }
 
@@ -254,7 +289,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	s.record(event.KindSupervisorStarted, fmt.Sprintf("version %s, home %s", s.o.Version, s.o.Config.Home))
+	s.record(event.KindSupervisorStarted, fmt.Sprintf("version %s, home %s", s.o.Version, s.config().Home))
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}
@@ -267,6 +302,8 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Go(func() { s.fleet.leaks.run(background) })
 	running.Go(func() { s.adapters.run(background) })
 	running.Go(func() { s.plugins.run(background) })
+	running.Go(func() { s.history.run(background) })
+	running.Go(func() { s.lookAtUnit(ctx) })
 	running.Go(func() { s.tellServiceManager(background) })
 	s.tellOfRestart(ctx)
 	s.fleet.start(workers)
@@ -284,7 +321,8 @@ func (s *supervisor) supervise(ctx context.Context) error {
 // end makes supervise stop, as SIGTERM does.
 func (s *supervisor) end() { s.shutdownOnce.Do(func() { close(s.shutdown) }) }
 
-// becomeReady tells systemd and people that everything serves.
+// becomeReady tells systemd and people that everything serves. From then on it takes requests for a reload: one that comes
+// earlier waits, as READY=1 after a reload would be a lie before.
 func (s *supervisor) becomeReady(ctx context.Context) {
 	if err := s.fleet.awaitReady(ctx); err != nil {
 		return
@@ -294,12 +332,13 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 	}
 	took := s.now().Sub(s.started).Round(time.Millisecond)
 	s.record(event.KindSupervisorReady, fmt.Sprintf("all required workers serve after %v", took))
-	s.log.Info("ready", "after", took, "model", s.o.Config.Model.Provider)
+	s.log.Info("ready", "after", took, "model", s.config().Model.Provider)
 	s.say(s.notify.Ready(s.statusLine()))
 	if s.o.Ready != nil {
 		s.o.Ready()
 	}
 	giveBack()
+	s.reloadOnRequest(ctx, s.o.Hangup)
 }
 
 // cleanupBudget is what the stop may take after the drain: two ladders of workers side by side (gateways, then the
@@ -313,7 +352,7 @@ const farewellTime = 2 * time.Second
 // stop ends turns and workers in order. Turns that do not finish within the budget stay leased in the store and are
 // resumed at the next start.
 func (s *supervisor) stop() {
-	budget := s.o.Config.Supervisor.DrainTimeout
+	budget := s.config().Supervisor.DrainTimeout
 	s.state.Store(stateDraining)
 	s.say(s.notify.Stopping(budget + cleanupBudget))
 	s.record(event.KindSupervisorStopping, fmt.Sprintf("draining for up to %v", budget))

@@ -26,6 +26,10 @@ func TestMessagesReachTheSocketInTheProtocolsForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if now, err := n.monotonic(); err != nil || now <= 0 || !n.Heard() {
+		t.Errorf("monotonic clock %v, %v; heard %v", now, err, n.Heard())
+	}
+	n.clock = func() (time.Duration, error) { return 12 * time.Second, nil }
 	if n.WatchdogInterval() != 3*time.Second {
 		t.Errorf("watchdog interval %v", n.WatchdogInterval())
 	}
@@ -38,6 +42,8 @@ func TestMessagesReachTheSocketInTheProtocolsForm(t *testing.T) {
 		{func() error { return n.Stopping(90 * time.Second) }, "STOPPING=1\nEXTEND_TIMEOUT_USEC=90000000"},
 		{func() error { return n.ExtendTimeout(time.Millisecond) }, "EXTEND_TIMEOUT_USEC=1000"},
 		{n.Ping, "WATCHDOG=1"},
+		{func() error { return n.Reloading("reloading") }, "RELOADING=1\nMONOTONIC_USEC=12000000\nSTATUS=reloading"},
+		{func() error { return n.Reloaded("ready") }, "READY=1\nSTATUS=ready"},
 	} {
 		if err := c.send(); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"text/template"
 	"time"
@@ -11,6 +12,11 @@ import (
 
 //go:embed hermes-supervisor.service
 var unitText string
+
+//go:embed hermes-supervisor.socket
+var socketText string
+
+var socketTemplate = template.Must(template.New("socket").Funcs(template.FuncMap{"word": unitWord, "dir": filepath.Dir}).Parse(socketText))
 
 var unitTemplate = template.Must(template.New("unit").Funcs(template.FuncMap{"word": unitWord}).Parse(unitText))
 
@@ -24,6 +30,7 @@ type Unit struct {
 	Home       string // absolute
 	User       string // of a system service; empty for a service of the user's own manager
 	Drain      time.Duration
+	Socket     string // absolute path of the control socket if the manager is to hold it; empty: the supervisor makes it
 }
 
 // StopSeconds is TimeoutStopSec, computed from the drain so that the two cannot disagree.
@@ -31,15 +38,20 @@ func (u Unit) StopSeconds() int {
 	return int((u.Drain + stopMargin + time.Second - 1) / time.Second)
 }
 
-// Render returns the unit file. A path that a unit cannot hold is an error.
-func (u Unit) Render() ([]byte, error) {
-	for _, s := range []string{u.Executable, u.Home, u.User} {
+// Render returns the service file. A path that a unit cannot hold is an error.
+func (u Unit) Render() ([]byte, error) { return u.render(unitTemplate) }
+
+// RenderSocket returns the file of the socket unit, of the same name as the service.
+func (u Unit) RenderSocket() ([]byte, error) { return u.render(socketTemplate) }
+
+func (u Unit) render(t *template.Template) ([]byte, error) {
+	for _, s := range []string{u.Executable, u.Home, u.User, u.Socket} {
 		if strings.ContainsAny(s, "\n\r\x00") {
 			return nil, fmt.Errorf("unit file: %q has a line break", s)
 		}
 	}
 	var b bytes.Buffer
-	if err := unitTemplate.Execute(&b, u); err != nil {
+	if err := t.Execute(&b, u); err != nil {
 		return nil, fmt.Errorf("unit file: %w", err)
 	}
 	return b.Bytes(), nil

@@ -17,33 +17,47 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestUnitFiles(t *testing.T) {
 	for name, u := range map[string]Unit{
 		"user.service":   {Executable: "/usr/local/bin/hermes-supervisor", Home: "/home/ada/.hermes", Drain: time.Minute},
+		"socket.service": {Executable: "/opt/bin/hermes-supervisor", Home: "/srv/hermes", User: "hermes", Drain: time.Minute, Socket: "/run/hermes-supervisor/0123456789/control.sock"},
 		"system.service": {Executable: "/opt/hermes supervisor/bin/hermes-supervisor", Home: `/srv/50%/a"b$c`, User: "hermes", Drain: 1500 * time.Millisecond},
 	} {
 		got, err := u.Render()
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join("testdata", name)
-		if *update {
-			if err := os.WriteFile(path, got, 0o644); err != nil {
+		golden(t, name, got)
+		everySettingHasAReason(t, name, string(got))
+		if u.Socket != "" {
+			got, err := u.RenderSocket()
+			if err != nil {
 				t.Fatal(err)
 			}
+			golden(t, "socket.socket", got)
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-		everySettingHasAReason(t, name, string(got))
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
 // everySettingHasAReason wants a comment above each setting of [Service] that somebody chose.
 func everySettingHasAReason(t *testing.T, name, text string) {
 	t.Helper()
-	self := map[string]bool{"ExecStart": true, "User": true, "RuntimeDirectoryMode": true, "RestartSec": true}
+	self := map[string]bool{"ExecStart": true, "User": true, "RuntimeDirectoryMode": true, "RestartSec": true,
+		"ProtectKernelTunables": true, "ProtectKernelModules": true, "ProtectKernelLogs": true, "ProtectHostname": true, "ExecReload": true}
 	_, text, _ = strings.Cut(text, "[Service]\n")
 	text, _, _ = strings.Cut(text, "[Install]")
 	before := ""

@@ -24,18 +24,20 @@ import (
 
 // Main runs the command that args name and returns the exit code.
 func Main(args []string) int {
-	// SIGHUP is a terminal that was closed.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// After the first signal the second one has its usual effect: nobody is held up by an end that takes long.
 	context.AfterFunc(ctx, stop)
-	return execute(ctx, args, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	return execute(ctx, args, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, hangups: hangups})
 }
 
 // streams are where a command reads and writes; tests have their own.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	hangups  <-chan os.Signal // nil: none come
 }
 
 // program is what all commands share: streams and the flags that every command has.
@@ -44,6 +46,7 @@ type program struct {
 	home   string
 	runDir string
 	output string
+	hangup hangup
 }
 
 const (
@@ -58,6 +61,11 @@ func execute(ctx context.Context, args []string, s streams) int {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	if s.hangups != nil {
+		go p.hangup.listen(ctx, s.hangups, end) // ends with ctx
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ipc.ExitOK

@@ -91,7 +91,8 @@ type rig struct {
 	control *fakeControl
 	boards  *fakeBoards
 
-	timeline fakeTimeline
+	timeline   fakeTimeline
+	operations *fakeOperations
 }
 
 func newRig(t *testing.T) *rig {
@@ -100,7 +101,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, home: filepath.Join(base, "home"), base: filepath.Join(base, "run"), control: &fakeControl{}, boards: &fakeBoards{}}
+	r := &rig{t: t, home: filepath.Join(base, "home"), base: filepath.Join(base, "run"), control: &fakeControl{}, boards: &fakeBoards{}, operations: &fakeOperations{}}
 	dir, err := config.RunDirIn(r.base, r.home)
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +114,7 @@ func newRig(t *testing.T) *rig {
 	controlv1.RegisterControlServer(s, r.control)
 	controlv1.RegisterTimelineServer(s, &r.timeline)
 	hostv1.RegisterBoardsServer(s, r.boards)
+	controlv1.RegisterOperationsServer(s, r.operations)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done; _ = os.RemoveAll(base) })

@@ -17,7 +17,9 @@ func (p *program) ctl() *cobra.Command {
   hermes-supervisor ctl workers -o json
   hermes-supervisor ctl logs -f agent-1
   hermes-supervisor ctl restart tools`,
-	}, p.ctlStatus(), p.ctlWorkers(), p.ctlRestart(), p.ctlStop(), p.ctlStart(), p.ctlLogs(), p.ctlEvents(), p.ctlTimeline(), p.ctlFds())
+	}, p.ctlStatus(), p.ctlWorkers(), p.ctlRestart(), p.ctlStop(), p.ctlStart(), p.ctlLogs(), p.ctlEvents(), p.ctlTimeline(), p.ctlFds(),
+		p.ctlTop(), p.ctlMem(), p.ctlDrain(), p.ctlResume(), p.ctlReload(),
+		p.ctlWatch(), p.ctlMetrics())
 }
 
 // control runs f with a client of the running supervisor.
@@ -39,4 +41,13 @@ func (p *program) completeWorkers(c *cobra.Command, args []string, _ string) ([]
 		return err
 	})
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeProcesses offers the workers and the supervisor itself.
+func (p *program) completeProcesses(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	names, directive := p.completeWorkers(c, args, word)
+	if len(args) == 0 {
+		names = append(names, supervisorName)
+	}
+	return names, directive
 }

@@ -8,12 +8,13 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 )
 
 func (p *program) ctlFds() *cobra.Command {
-	summary := false
+	summary, pict := false, &picture{}
 	c := &cobra.Command{
 		Use:   "fds NAME",
 		Short: "Show the open descriptors of a worker and its descendants",
@@ -21,10 +22,14 @@ func (p *program) ctlFds() *cobra.Command {
 the only process that may show a database file.`,
 		Example: `  hermes-supervisor ctl fds agent-1
   hermes-supervisor ctl fds supervisor | grep '\.db'
-  hermes-supervisor ctl fds tools --summary`,
+  hermes-supervisor ctl fds tools --summary
+  hermes-supervisor ctl fds tools --plot --since 10m`,
 		Args:              exactly(1, "the name of a worker, or supervisor"),
-		ValidArgsFunction: p.completeWorkers,
+		ValidArgsFunction: p.completeProcesses,
 		RunE: func(c *cobra.Command, args []string) error {
+			if pict.wanted() {
+				return p.drawFds(c, pict, args[0])
+			}
 			return p.control(c.Context(), func(client controlv1.ControlClient) error {
 				r, err := client.Fds(c.Context(), &controlv1.FdsRequest{Worker: args[0]})
 				if err != nil {
@@ -40,8 +45,20 @@ the only process that may show a database file.`,
 			})
 		},
 	}
+	pict.flags(c)
 	c.Flags().BoolVar(&summary, "summary", false, "count descriptors by target, most first")
 	return p.withOutput(c)
+}
+
+// drawFds draws how the number of descriptors has changed.
+func (p *program) drawFds(c *cobra.Command, f *picture, worker string) error {
+	return p.connected(c.Context(), func(conn grpc.ClientConnInterface) error {
+		h, err := p.past(c.Context(), conn, worker, f.since)
+		if err != nil {
+			return fmt.Errorf("fds %s: %w", worker, err)
+		}
+		return p.draw(f, h.fdChart())
+	})
 }
 
 func fdTable(w io.Writer, r *controlv1.FdsResponse) error {

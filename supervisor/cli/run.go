@@ -15,7 +15,11 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
+	"github.com/hermes-supervisor/hermes-supervisor/systemd"
 )
+
+// formatText is the log format for people; under a journal its lines have fields as well.
+const formatText = "text"
 
 // runFlags are those of run.
 type runFlags struct {
@@ -35,6 +39,7 @@ func (p *program) run() *cobra.Command {
 		Short: "Supervise the agent and its workers until stopped",
 		Long: `Run starts all workers and keeps them running until SIGTERM, Ctrl-C or "ctl stop". Then running turns get
 supervisor.drain_timeout to finish; what does not finish goes on after the next start.
+SIGHUP reloads the configuration, as "ctl reload" does.
 
 The home is made if it is not there; without a configuration a built-in stand-in answers.`,
 		Example: `  hermes-supervisor run --foreground-chat
@@ -42,7 +47,7 @@ The home is made if it is not there; without a configuration a built-in stand-in
   hermes-supervisor --home ~/second run`,
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if f.logFormat != "text" && f.logFormat != outputJSON {
+			if f.logFormat != formatText && f.logFormat != outputJSON {
 				return usageError{fmt.Errorf("--log-format %s: the formats are text and json", f.logFormat)}
 			}
 			if f.chat {
@@ -52,7 +57,7 @@ The home is made if it is not there; without a configuration a built-in stand-in
 		},
 	}
 	c.Flags().BoolVar(&f.chat, "foreground-chat", false, "chat in this terminal; leaving the chat stops the supervisor")
-	c.Flags().StringVar(&f.logFormat, "log-format", "text", "`format` of the log on stderr: text or json")
+	c.Flags().StringVar(&f.logFormat, "log-format", formatText, "`format` of the log on stderr: text or json")
 	c.Flags().BoolVar(&f.untilEOF, "until-eof", false, "stop when stdin is closed")
 	c.Flags().BoolVar(&f.noAdapters, "no-adapters", false, "start no gateway, whatever the configuration says")
 	_ = c.Flags().MarkHidden("until-eof")
@@ -76,10 +81,12 @@ func (p *program) supervise(ctx context.Context, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.noAdapters {
-		c.Adapters = nil
-	}
+	c = f.adjust(c)
 	runDir, err := config.RunDirIn(p.runDir, home)
+	if err != nil {
+		return err
+	}
+	listener, err := systemd.Passed(config.SocketPath(runDir))
 	if err != nil {
 		return err
 	}
@@ -95,6 +102,16 @@ func (p *program) supervise(ctx context.Context, f runFlags) error {
 		}()
 	}
 	err = supervisor.Run(ctx, supervisor.Options{
+		Hangup: p.hangup.reloads(), Listener: listener, Journal: f.logFormat == formatText && systemd.StderrIsJournal(),
+		Load: func(ctx context.Context) (*config.Config, error) {
+			c, err := config.Load(home)
+			if err != nil {
+				return nil, err
+			}
+			c = f.adjust(c)
+			c.Resolve(ctx)
+			return c, nil
+		},
 		Config: c, RunDir: runDir, Version: ipc.Version(), Stderr: p.err, LogJSON: f.logFormat == outputJSON,
 	})
 	if errors.Is(err, supervisor.ErrHomeInUse) {

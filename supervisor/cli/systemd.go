@@ -1,26 +1,93 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/systemd"
 )
 
 func (p *program) systemd() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "systemd",
-		Short:   "Print the service unit of this home",
-		Example: "  hermes-supervisor systemd show > ~/.config/systemd/user/hermes-supervisor.service",
-	}, p.systemdShow())
+		Short:   "Run this home as a service",
+		Example: "  hermes-supervisor systemd install --user --now",
+	}, p.systemdShow(), p.systemdInstall(), p.systemdUninstall())
+}
+
+// unitFlags say which units are meant.
+type unitFlags struct {
+	user   bool
+	socket bool
+	name   string
+}
+
+func (f *unitFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "name", "hermes-supervisor", "`name` of the units, for a second home")
+}
+
+// unit is what the service of this call's home depends on.
+func (p *program) unit(f unitFlags) (systemd.Unit, error) {
+	c, err := p.load()
+	if err != nil {
+		return systemd.Unit{}, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return systemd.Unit{}, fmt.Errorf("find this executable: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	u := systemd.Unit{Executable: self, Home: c.Home, Drain: c.Supervisor.DrainTimeout}
+	base := fmt.Sprintf("/run/user/%d/hermes-supervisor", os.Getuid())
+	if !f.user {
+		base = "/run/hermes-supervisor"
+		if u.User, err = userName(); err != nil {
+			return u, err
+		}
+	}
+	if f.socket {
+		if u.Socket, err = config.FindSocket(base, c.Home); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+// files renders the units that the flags ask for.
+func (p *program) files(f unitFlags) ([]systemd.File, error) {
+	if f.name == "" || strings.ContainsAny(f.name, "/ \n@%") {
+		return nil, usageError{fmt.Errorf("--name %q: a name of a unit has letters, digits, - and _", f.name)}
+	}
+	u, err := p.unit(f)
+	if err != nil {
+		return nil, err
+	}
+	text, err := u.Render()
+	if err != nil {
+		return nil, err
+	}
+	files := []systemd.File{{Name: f.name + ".service", Text: text}}
+	if f.socket {
+		if text, err = u.RenderSocket(); err != nil {
+			return nil, err
+		}
+		files = append(files, systemd.File{Name: f.name + ".socket", Text: text})
+	}
+	return files, nil
 }
 
 func (p *program) systemdShow() *cobra.Command {
-	system := false
+	system, f := false, unitFlags{}
 	c := &cobra.Command{
 		Use:   "show",
 		Short: "Print the unit file, with a reason for each setting",
@@ -29,33 +96,151 @@ func (p *program) systemdShow() *cobra.Command {
   systemctl --user daemon-reload && systemctl --user enable --now hermes-supervisor`,
 		Args: none,
 		RunE: func(*cobra.Command, []string) error {
-			c, err := p.load()
+			f.user = !system
+			return p.printUnits(f)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&system, "system", false, "a unit for the system instead of for your own service manager")
+	return c
+}
+
+func (p *program) printUnits(f unitFlags) error {
+	files, err := p.files(f)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if _, err := p.out.Write(file.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *program) systemdInstall() *cobra.Command {
+	var f unitFlags
+	var now, print, force bool
+	c := &cobra.Command{
+		Use:   "install",
+		Short: "Write the units of this home and let systemd read them",
+		Long: `Install writes the service for this home and this executable, into the system's folder of units (as root; the service
+runs as the user who called sudo) or with --user into your own. It may be called again after an upgrade or a change of
+the configuration: what is as it should be is left alone, and a unit that was edited is not overwritten without --force.
+Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
+		Example: `  hermes-supervisor systemd install --user --now
+  sudo hermes-supervisor --home /srv/hermes systemd install --now
+  hermes-supervisor systemd install --user --print`,
+		Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if print {
+				return p.printUnits(f)
+			}
+			files, err := p.files(f)
 			if err != nil {
 				return err
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find this executable: %w", err)
-			}
-			if real, err := filepath.EvalSymlinks(self); err == nil {
-				self = real
-			}
-			u := systemd.Unit{Executable: self, Home: c.Home, Drain: c.Supervisor.DrainTimeout}
-			if system {
-				if u.User, err = userName(); err != nil {
-					return err
-				}
-			}
-			text, err := u.Render()
+			in, err := installation(f.user, force)
 			if err != nil {
 				return err
 			}
-			_, err = p.out.Write(text)
+			changed, err := in.Install(c.Context(), files...)
+			if err != nil {
+				return installError(err)
+			}
+			for _, path := range changed {
+				fmt.Fprintln(p.out, "wrote", printable(path))
+			}
+			if len(changed) == 0 {
+				fmt.Fprintln(p.out, "the units are as they should be")
+			}
+			enable := f.name + ".service"
+			if f.socket {
+				enable = f.name + ".socket"
+			}
+			if !now {
+				_, err := fmt.Fprintln(p.out, "start it with:", systemctlLine(f.user, "enable --now "+enable))
+				return err
+			}
+			if err := in.Enable(c.Context(), enable); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(p.out, enable, "is enabled and started")
 			return err
 		},
 	}
-	c.Flags().BoolVar(&system, "system", false, "a unit for the system instead of for your own service manager")
+	f.add(c)
+	c.Flags().BoolVar(&f.user, "user", false, "for your own service manager instead of the system's")
+	c.Flags().BoolVar(&f.socket, "socket", false, "let systemd hold the control socket, so that a command starts the service")
+	c.Flags().BoolVar(&now, "now", false, "enable and start it, too")
+	c.Flags().BoolVar(&print, "print", false, "print the units and write nothing")
+	c.Flags().BoolVar(&force, "force", false, "overwrite units that were edited")
 	return c
+}
+
+func (p *program) systemdUninstall() *cobra.Command {
+	var f unitFlags
+	force := false
+	c := &cobra.Command{
+		Use:     "uninstall",
+		Short:   "Stop the service and remove its units; the home stays",
+		Example: "  hermes-supervisor systemd uninstall --user",
+		Args:    none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			in, err := installation(f.user, force)
+			if err != nil {
+				return err
+			}
+			removed, err := in.Uninstall(c.Context(), f.name+".socket", f.name+".service")
+			if err != nil {
+				return installError(err)
+			}
+			for _, path := range removed {
+				fmt.Fprintln(p.out, "removed", printable(path))
+			}
+			if len(removed) == 0 {
+				fmt.Fprintln(p.out, "no units were there")
+			}
+			return nil
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.user, "user", false, "of your own service manager instead of the system's")
+	c.Flags().BoolVar(&force, "force", false, "remove units that were edited")
+	return c
+}
+
+// systemFolder is where an administrator's units are.
+const systemFolder = "/etc/systemd/system"
+
+func installation(user, force bool) (systemd.Installation, error) {
+	in := systemd.Installation{Dir: systemFolder, User: user, Force: force}
+	if user {
+		base, err := os.UserConfigDir()
+		if err != nil {
+			return in, fmt.Errorf("find the folder of your units: %w", err)
+		}
+		in.Dir = filepath.Join(base, "systemd", "user")
+	}
+	return in, nil
+}
+
+// installError says what helps.
+func installError(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w\nthe system's units need root: use sudo, or --user for your own service manager", err)
+	}
+	if errors.Is(err, systemd.ErrEdited) {
+		return &kindError{err, ipc.ErrRefused}
+	}
+	return err
+}
+
+func systemctlLine(user bool, rest string) string {
+	if user {
+		return "systemctl --user " + rest
+	}
+	return "systemctl " + rest
 }
 
 // userName is who the system unit runs as: the one who asked, also through sudo.

@@ -116,6 +116,7 @@ type Supervisor struct {
 	Restart        Restart
 	Libexec        string            // folder of the worker binaries, empty to search
 	Plugins        map[string]Plugin // by name, and DefaultPlugin; zero fields mean those of the latter
+	LogLevel       string            // debug, info, warn or error: lines below are not kept
 }
 
 // Limits bound one worker. Zero means no limit of ours.
@@ -170,6 +171,8 @@ const (
 	// A worker idles at 15 to 35 MiB; 1 GiB is a shell child's build, not an agent's prompt.
 	defaultMemory = 1 << 30
 
+	defaultLogLevel = "info"
+
 	defaultMaxDelay = 30 * time.Second
 	defaultBurst    = 5
 	defaultWindow   = 60 * time.Second
@@ -201,6 +204,7 @@ func defaults() *Config {
 			Limits:         Limits{FDs: defaultFDs, Memory: defaultMemory},
 			Workers:        map[string]Own{},
 			Restart:        Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane, Recycles: defaultRecycles},
+			LogLevel:       defaultLogLevel,
 		},
 		FileReadMaxChars:    defaultFileReadMax,
 		ContextFileMaxChars: defaultContextMax,

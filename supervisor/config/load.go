@@ -273,6 +273,7 @@ func (c *Config) readSupervisor(root *section) {
 	s.duration("health_interval", &v.HealthInterval, 100*time.Millisecond, 5*time.Minute)
 	s.duration("notify_interval", &c.Kanban.Interval, 100*time.Millisecond, time.Hour)
 	s.text("libexec", &v.Libexec)
+	s.choice("log_level", &v.LogLevel, "debug", "info", "warn", "error")
 	limits(s.section("limits"), &v.Limits)
 	s.size("total_memory", &v.TotalMemory, 128<<20)
 	c.readWorkers(s.section("workers"))

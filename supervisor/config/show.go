@@ -74,6 +74,7 @@ type supervisorDoc struct {
 	Workers        map[string]ownDoc    `json:"workers,omitempty" yaml:"workers,omitempty"`
 	Restart        restartDoc           `json:"restart" yaml:"restart"`
 	Plugins        map[string]pluginDoc `json:"plugins,omitempty" yaml:"plugins,omitempty"`
+	LogLevel       string               `json:"log_level" yaml:"log_level"`
 }
 
 type limitsDoc struct {
@@ -138,7 +139,7 @@ func (s *Supervisor) document() supervisorDoc {
 	d := supervisorDoc{
 		AgentInstances: s.AgentInstances, TurnsPerAgent: s.TurnsPerAgent, ToolsAtOnce: s.ToolsAtOnce,
 		DrainTimeout: FormatDuration(s.DrainTimeout), HealthInterval: FormatDuration(s.HealthInterval),
-		Libexec: s.Libexec, Limits: s.Limits.document(), Workers: map[string]ownDoc{},
+		Libexec: s.Libexec, LogLevel: s.LogLevel, Limits: s.Limits.document(), Workers: map[string]ownDoc{},
 		Restart: s.Restart.document(),
 	}
 	if s.TotalMemory > 0 {

@@ -29,6 +29,7 @@ const drainTime = 2 * time.Second
 type Server struct {
 	grpc   *grpc.Server
 	path   string
+	made   bool // by Listen: the file goes with the server
 	cancel context.CancelFunc
 	done   chan struct{}
 	once   sync.Once
@@ -40,6 +41,8 @@ type Services struct {
 	Hub     Hub
 	Journal Journal
 	Logs    Logs
+	// Operations may be nil in tests that ask for none.
+	Operations Operations
 	// Status fills what the parts above do not know: the supervisor itself, model, stores, warnings.
 	Status func(ctx context.Context) (*controlv1.StatusResponse, error)
 	// Shutdown asks the supervisor to end as SIGTERM would. It returns at once.
@@ -53,6 +56,17 @@ type Services struct {
 // Listen makes the socket at path. Whatever is at path is removed: the caller holds the home's lock, so no other
 // supervisor serves it.
 func Listen(path string) (net.Listener, error) {
+	l, err := listen(path)
+	if err != nil {
+		return nil, err
+	}
+	return ownListener{l}, nil
+}
+
+// ownListener is one whose file goes with the server. That of the service manager stays.
+type ownListener struct{ net.Listener }
+
+func listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("control socket %s: remove the old one: %w", path, err)
 	}
@@ -74,10 +88,14 @@ func Serve(l net.Listener, s Services, log hclog.Logger) *Server {
 		log.Error("panic in a control call", "method", method, "panic", fmt.Sprint(value), "stack", string(stack))
 	}
 	options := append(ipc.ServerOptions(operator, onPanic), grpc.Creds(peerCredentials{uid: os.Getuid(), refuse: s.Refuse}))
-	server := &Server{grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
+	_, made := l.(ownListener)
+	server := &Server{made: made, grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
 	controlv1.RegisterControlServer(server.grpc, &controlService{services: s, life: ctx})
 	controlv1.RegisterChatServer(server.grpc, &chatService{hub: s.Hub, life: ctx})
 	controlv1.RegisterTimelineServer(server.grpc, &timelineService{journal: s.Journal})
+	if s.Operations != nil {
+		controlv1.RegisterOperationsServer(server.grpc, &operationsService{operations: s.Operations})
+	}
 	if s.Register != nil {
 		s.Register(server.grpc)
 	}
@@ -98,7 +116,9 @@ func (s *Server) Close() {
 		s.grpc.GracefulStop()
 		stop.Stop()
 		<-s.done
-		_ = os.Remove(s.path)
+		if s.made {
+			_ = os.Remove(s.path)
+		}
 	})
 }
 

@@ -34,17 +34,20 @@ const (
 
 // Options configure a Book. The zero value keeps everything and writes nothing.
 type Options struct {
-	Out    io.Writer           // where lines are written, as a rule stderr; nil: nowhere
-	JSON   bool                // write JSON objects instead of text
-	Level  hclog.Level         // lines below are neither kept nor written; NoLevel: Info
-	Redact func(string) string // applied to every text before it is kept; nil: nothing is secret
-	Now    func() time.Time    // nil: time.Now
+	Out io.Writer // where lines are written, as a rule stderr; nil: nowhere
+	// Journal takes lines instead of Out; those that it refuses go to Out. nil: there is none.
+	Journal func(JournalEntry) error
+	JSON    bool                // write JSON objects instead of text
+	Level   hclog.Level         // lines below are neither kept nor written; NoLevel: Info
+	Redact  func(string) string // applied to every text before it is kept; nil: nothing is secret
+	Now     func() time.Time    // nil: time.Now
 }
 
 // A Book keeps, hands on and writes log lines. It is safe for concurrent use and nothing about it blocks.
 type Book struct {
-	o   Options
-	out chan Line // nil without a writer
+	o     Options
+	level atomic.Int32 // hclog.Level, of o.Level at first
+	out   chan Line    // nil without a writer
 
 	written sync.WaitGroup
 	lost    atomic.Int64 // lines that the writer was too slow for
@@ -75,12 +78,19 @@ func NewBook(o Options) *Book {
 		o.Level = hclog.Info
 	}
 	b := &Book{o: o, voices: map[string]*voice{}, followers: map[*Follower]struct{}{}}
+	b.SetLevel(o.Level)
 	if o.Out != nil {
 		b.out = make(chan Line, outputLines)
-		b.written.Go(func() { write(o.Out, o.JSON, b.out) })
+		b.written.Go(func() { write(o.Out, o.JSON, o.Journal, b.out) })
 	}
 	return b
 }
+
+// SetLevel changes below which level lines are dropped, from the next line on.
+func (b *Book) SetLevel(l hclog.Level) { b.level.Store(int32(l)) }
+
+// Level returns the lowest level that is kept.
+func (b *Book) Level() hclog.Level { return hclog.Level(b.level.Load()) }
 
 // Close writes what is queued and ends all followers. Lines that come later are lost.
 func (b *Book) Close() {
@@ -120,7 +130,7 @@ func (b *Book) Add(l Line) {
 }
 
 func (b *Book) add(l Line) {
-	if b.closed || l.Level < b.o.Level {
+	if b.closed || l.Level < b.Level() {
 		return
 	}
 	if b.o.Redact != nil {

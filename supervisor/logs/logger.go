@@ -11,7 +11,7 @@ import (
 
 // Logger returns a logger whose lines are kept in the Book as the supervisor's own.
 func (b *Book) Logger() hclog.Logger {
-	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: b.o.Level, Output: io.Discard})
+	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Trace, Output: io.Discard})
 	l.RegisterSink(sink{b})
 	return l
 }
@@ -20,7 +20,7 @@ type sink struct{ book *Book }
 
 // Accept takes a line of hclog. It is called for every level; the Book drops what is too low.
 func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
-	if level < s.book.o.Level {
+	if level < s.book.Level() {
 		return
 	}
 	l := Line{

@@ -14,7 +14,7 @@ import (
 const levelOfDump = hclog.Error
 
 // write formats lines until the channel closes. It flushes when it has caught up, so that a burst is few writes.
-func write(out io.Writer, asJSON bool, lines <-chan Line) {
+func write(out io.Writer, asJSON bool, journal func(JournalEntry) error, lines <-chan Line) {
 	w := bufio.NewWriterSize(out, 32<<10)
 	format := appendText
 	if asJSON {
@@ -22,6 +22,10 @@ func write(out io.Writer, asJSON bool, lines <-chan Line) {
 	}
 	var buf []byte
 	for l := range lines {
+		// Where the journal does not take it, it goes to the writer like everything elsewhere, so that no line is lost.
+		if journal != nil && journal(l.Journal()) == nil {
+			continue
+		}
 		buf = format(buf[:0], l)
 		// An error of the writer has nowhere to be told: it is the log itself that cannot be written.
 		_, _ = w.Write(buf)
@@ -51,6 +55,11 @@ func appendText(b []byte, l Line) []byte {
 		b = append(b, ']')
 	}
 	b = append(b, ' ')
+	return append(appendSaid(b, l), '\n')
+}
+
+// appendSaid writes "message key=value" on one line.
+func appendSaid(b []byte, l Line) []byte {
 	if l.Stream != StreamLog {
 		b = append(b, l.Stream...)
 		b = append(b, ": "...)
@@ -66,7 +75,7 @@ func appendText(b []byte, l Line) []byte {
 			b = append(b, f.Value...)
 		}
 	}
-	return append(b, '\n')
+	return b
 }
 
 var oneLine = strings.NewReplacer("\n", `\n`, "\t", "    ")

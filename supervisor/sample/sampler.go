@@ -255,6 +255,37 @@ func (r *Series) Seconds(n int) []Sample { return r.newest(&r.seconds, n) }
 // Minutes returns up to n readings at one a minute, oldest first.
 func (r *Series) Minutes(n int) []Sample { return r.newest(&r.minutes, n) }
 
+// History returns the readings after since, oldest first: one a second as far as they are kept, before that one a minute.
+func (r *Series) History(since time.Time) []Sample {
+	seconds := r.Seconds(secondsKept)
+	first := time.Now()
+	if len(seconds) > 0 {
+		first = seconds[0].Time
+	}
+	var out []Sample
+	for _, s := range r.Minutes(minutesKept) {
+		if s.Time.After(since) && s.Time.Before(first) {
+			out = append(out, s)
+		}
+	}
+	for _, s := range seconds {
+		if s.Time.After(since) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Len returns how many readings are kept, which is what the series costs: 40 bytes each.
+func (r *Series) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seconds.values) + len(r.minutes.values)
+}
+
+// PID returns the process of the series.
+func (r *Series) PID() int { return r.pid }
+
 func (r *Series) newest(from *ring, n int) []Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -71,7 +71,7 @@ func (h *Hub) pick(session string) *agent {
 }
 
 func (h *Hub) free(a *agent) bool {
-	return a.load < h.cfg.TurnsPerAgent && !h.now().Before(a.notBefore)
+	return a.load < h.limits.turns && !h.now().Before(a.notBefore)
 }
 
 // homesKept bounds what is remembered of sessions that have no open turn. A forgotten one costs a cold prompt cache.

@@ -38,7 +38,7 @@ func (c *call) permit(row *store.Call) (*toolv1.Result, error) {
 	case toolv1.CheckResponse_VERDICT_REFUSE:
 		return failure(toolv1.ToolError_KIND_DENIED, fmt.Sprintf("BLOCKED: %s. This is never done, whoever asks for it.", reasonOf(verdict))), nil
 	}
-	if !c.hub.cfg.Approvals.Manual {
+	if !c.hub.approvals().Manual {
 		return nil, nil
 	}
 	return c.ask(row, verdict)
@@ -81,10 +81,10 @@ func (c *call) check() (*toolv1.ToolSpec, *toolv1.CheckResponse, error) {
 // ask waits for a person's yes. The question survives a restart: the repeated call finds it stored, with its answer if
 // there was one meanwhile, else with a new deadline.
 func (c *call) ask(row *store.Call, verdict *toolv1.CheckResponse) (*toolv1.Result, error) {
-	h := c.hub
+	h, patience := c.hub, c.hub.approvals().Timeout
 	a := store.Approval{
 		ID: "ap_" + rand.Text(), TurnID: row.TurnID, CallID: row.CallID, Tool: row.Tool,
-		Summary: cut(verdict.Summary, maxToolError), Reason: cut(verdict.Reason, maxToolError), Deadline: h.now().Add(h.cfg.Approvals.Timeout),
+		Summary: cut(verdict.Summary, maxToolError), Reason: cut(verdict.Reason, maxToolError), Deadline: h.now().Add(patience),
 	}
 	if a.Summary == "" {
 		a.Summary = oneLine(summaryOf(c.req.arguments), maxToolError)
@@ -108,7 +108,7 @@ func (c *call) ask(row *store.Call, verdict *toolv1.CheckResponse) (*toolv1.Resu
 			return nil, err
 		}
 	}
-	return verdictOf(a, h.cfg.Approvals.Timeout), nil
+	return verdictOf(a, patience), nil
 }
 
 // await returns the approval as it is decided: by a person, by silence, or by the end of the turn.

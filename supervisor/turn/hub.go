@@ -85,7 +85,9 @@ type Hub struct {
 	mu       sync.Mutex
 	started  bool
 	closed   bool
-	draining bool
+	draining bool // for good: the supervisor stops
+	paused   bool // until Resume
+	limits   limits
 	stale    bool // turns may be in the store that are not here
 	turns    map[string]*live
 	lines    map[string][]*live // open turns of each session in order
@@ -108,14 +110,8 @@ func New(cfg Config) *Hub {
 	if cfg.Event == nil {
 		cfg.Event = func(store.Event) {}
 	}
-	if cfg.TurnsPerAgent <= 0 {
-		cfg.TurnsPerAgent = defaultTurnsPerAgent
-	}
 	if cfg.IdleRun <= 0 {
 		cfg.IdleRun = defaultIdleRun
-	}
-	if cfg.Approvals.Timeout <= 0 {
-		cfg.Approvals.Timeout = defaultApprovalTimeout
 	}
 	if cfg.Pull == nil {
 		cfg.Pull = map[string]bool{PlatformTerminal: true, "api": true}
@@ -128,6 +124,7 @@ func New(cfg Config) *Hub {
 		agents: map[string]*agent{}, gateways: map[string]*gateway{},
 		idle: make(chan struct{}), ended: &endings{},
 	}
+	h.Adjust(cfg.Approvals, cfg.TurnsPerAgent, cfg.Platforms)
 	h.tools = newCatalogue(h)
 	h.outbox = newOutbox(h)
 	return h

@@ -122,7 +122,7 @@ func (h *Hub) dispatch() {
 			h.spawn(func() { h.endUnrun(l) })
 			continue
 		}
-		if h.draining {
+		if h.draining || h.paused {
 			continue
 		}
 		if a := h.pick(l.session); a != nil {

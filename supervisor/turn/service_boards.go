@@ -148,10 +148,11 @@ func (s *boardsService) Subscribe(ctx context.Context, r *hostv1.SubscribeReques
 
 // reachable refuses a platform that no notice would ever be sent to.
 func (h *Hub) reachable(platform string) error {
-	if h.cfg.Platforms == nil || platform == "" || slices.Contains(h.cfg.Platforms, platform) {
+	known := h.platforms()
+	if known == nil || platform == "" || slices.Contains(known, platform) {
 		return nil
 	}
-	return invalid("platform", "%q is none of this supervisor, which has %s", cut(platform, maxID), strings.Join(h.cfg.Platforms, ", "))
+	return invalid("platform", "%q is none of this supervisor, which has %s", cut(platform, maxID), strings.Join(known, ", "))
 }
 
 // subscription checks where events are to be told. A task that is being created has no id yet.

@@ -56,7 +56,7 @@ type waiter struct {
 // Run is the worker's life. It ends the process when ctx ends, with a drain, and returns when the process is gone. It is
 // called once.
 func (w *Worker) Run(ctx context.Context) {
-	l := &life{w: w, m: machine{policy: w.spec.Policy, lazy: w.spec.Lazy}, over: make(chan struct{}), timer: time.NewTimer(0)}
+	l := &life{w: w, m: machine{policy: w.tuned().Policy, lazy: w.spec.Lazy}, over: make(chan struct{}), timer: time.NewTimer(0)}
 	defer close(w.gone)
 	defer l.timer.Stop()
 	l.timer.Stop()
@@ -92,6 +92,7 @@ func (l *life) tell(h happening) {
 
 // apply lets the machine take a step and does what it says.
 func (l *life) apply(ev any) {
+	l.m.policy = l.w.tuned().Policy
 	before := l.m
 	var actions []action
 	l.m, actions = l.m.step(time.Now(), l.w.jitter(), ev)
@@ -206,8 +207,10 @@ func (l *life) serving(b body) {
 // watch asks for the worker's health until ctx ends or it has not answered too often.
 func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
 	// All workers are asked at the same round moments, so that an idle machine is woken once for all of them.
-	every := l.w.spec.HealthInterval
-	untilNext := func() time.Duration { return every - time.Duration(time.Now().UnixNano())%every }
+	untilNext := func() time.Duration {
+		every := l.w.tuned().HealthInterval
+		return every - time.Duration(time.Now().UnixNano())%every
+	}
 	t := time.NewTimer(untilNext())
 	defer t.Stop()
 	for missed, round := 0, 0; missed < l.w.env.Timing.Misses; round++ {
@@ -244,7 +247,7 @@ func (w *Worker) busy() bool { return w.env.Busy == nil || w.env.Busy(w.spec.Nam
 
 // drain asks the worker to finish, for as long as the Spec allows.
 func (l *life) drain() {
-	b, incarnation, budget := l.body, l.m.incarnation, l.w.spec.Drain
+	b, incarnation, budget := l.body, l.m.incarnation, l.w.tuned().Drain
 	reason := map[intent]string{again: "restart", down: "stop", closing: "shutdown", recycle: "replacement", rest: "idle"}[l.m.intent]
 	l.helpers.Go(func() {
 		h := happening{incarnation: incarnation, ev: evDrain{}}
@@ -261,7 +264,7 @@ func (l *life) drained(h happening) {
 	switch {
 	case l.m.state != Draining:
 	case errors.Is(h.err, ipc.ErrTimeout) || errors.Is(h.err, context.DeadlineExceeded):
-		l.w.log.Warn("work did not end within the drain budget", "budget", l.w.spec.Drain)
+		l.w.log.Warn("work did not end within the drain budget", "budget", l.w.tuned().Drain)
 	case h.err != nil && !errors.Is(h.err, ipc.ErrGone):
 		l.w.log.Warn("drain failed", "error", h.err)
 	case h.unfinished > 0:

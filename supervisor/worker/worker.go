@@ -156,8 +156,9 @@ type Worker struct {
 
 	jitter func() float64
 
-	mu   sync.Mutex
-	view view // what Status shows
+	mu     sync.Mutex
+	view   view // what Status shows
+	tuning Tuning
 }
 
 // launches makes processes; *launcher does, and tests of the life itself have one without processes.
@@ -195,20 +196,47 @@ type health struct {
 // New returns a worker that is not yet alive: Run makes it so.
 func New(spec Spec, hooks Hooks, env Env) *Worker {
 	env.Timing = env.Timing.orDefault()
-	if spec.HealthInterval <= 0 {
-		spec.HealthInterval = defaultHealthInterval
-	}
 	if hooks.Event == nil {
 		hooks.Event = func(store.Event) {}
 	}
 	log := env.Log.Logger().With("worker", spec.Name)
-	return &Worker{
+	w := &Worker{
 		spec: spec, hooks: hooks, env: env, log: log,
 		launcher: &launcher{spec: spec, hooks: hooks, env: env, log: log},
 		events:   make(chan happening), asks: make(chan ask), nudges: make(chan intent, nudgesKept),
 		gone: make(chan struct{}), ready: make(chan struct{}),
 		jitter: rand.Float64,
 	}
+	w.Tune(spec.Tuning())
+	return w
+}
+
+// Tuning is what of a Spec may change while the process runs.
+type Tuning struct {
+	Policy         Policy
+	Drain          time.Duration
+	HealthInterval time.Duration
+}
+
+// Tuning returns the part of a Spec that Tune takes.
+func (s Spec) Tuning() Tuning {
+	return Tuning{Policy: s.Policy, Drain: s.Drain, HealthInterval: s.HealthInterval}
+}
+
+// Tune changes the restart policy, the drain and the health interval, each from its next use on.
+func (w *Worker) Tune(t Tuning) {
+	if t.HealthInterval <= 0 {
+		t.HealthInterval = defaultHealthInterval
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tuning = t
+}
+
+func (w *Worker) tuned() Tuning {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tuning
 }
 
 // Name returns the worker's name.

@@ -30,6 +30,7 @@ type options struct {
 	query   string
 	session string
 	fresh   bool
+	top     bool
 }
 
 // Main runs hermes-terminal and returns its exit code.
@@ -73,6 +74,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.query, "q", "", "ask this and leave; - reads it from stdin")
 	f.StringVar(&o.session, "session", "", "session to go on in")
 	f.BoolVar(&o.fresh, "new", false, "begin a new session")
+	f.BoolVar(&o.top, "top", false, "show the workers instead of a chat")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -93,6 +95,9 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	if o.top {
+		return top(ctx, conn, in, out)
+	}
 	signals, stop := catchSignals()
 	defer stop()
 	c := &conversation{

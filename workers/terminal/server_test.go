@@ -44,6 +44,7 @@ type chatServer struct {
 	interrupted []string
 	acked       []int64
 	notices     []*controlv1.OutboxNotice
+	restarts    []string
 	refuse      error
 	script      func(turn string, out func(*turnv1.TurnEvent) error) error
 	changed     chan struct{}
@@ -80,6 +81,7 @@ func (s *chatServer) start() {
 	g, done := grpc.NewServer(ipc.ServerOptions(nil, nil)...), make(chan struct{})
 	controlv1.RegisterChatServer(g, s)
 	controlv1.RegisterControlServer(g, s)
+	controlv1.RegisterOperationsServer(g, pastServer{})
 	s.grpc, s.done = g, done
 	go func() { defer close(done); _ = g.Serve(l) }()
 }
@@ -180,8 +182,9 @@ func (s *chatServer) Acknowledge(_ context.Context, r *controlv1.AcknowledgeRequ
 
 func (s *chatServer) Status(context.Context, *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
 	return &controlv1.StatusResponse{
-		Supervisor: &controlv1.Supervisor{Version: "v1"}, Workers: make([]*controlv1.WorkerStatus, 5),
-		Model: &controlv1.Model{Provider: "offline", Name: "offline", Reason: "no key is set"},
+		Supervisor: &controlv1.Supervisor{Version: "v1", State: "ready"},
+		Workers:    []*controlv1.WorkerStatus{{Name: "agent-1", State: "ready"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}},
+		Model:      &controlv1.Model{Provider: "offline", Name: "offline", Reason: "no key is set"},
 	}, nil
 }
 

@@ -1,0 +1,168 @@
+package plot
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
+// Smallest sizes at which a text chart says anything.
+const (
+	minColumns = 20
+	minRows    = 4
+)
+
+// A canvas has two by four dots a character (braille), so that a line of 60 columns shows 120 moments.
+type canvas struct {
+	columns, rows int
+	cells         [][]rune
+}
+
+func newCanvas(columns, rows int) *canvas {
+	c := &canvas{columns: columns, rows: rows, cells: make([][]rune, rows)}
+	for i := range c.cells {
+		c.cells[i] = make([]rune, columns)
+	}
+	return c
+}
+
+// dots of a braille character by row and column.
+var dots = [4][2]rune{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}
+
+// dot sets a dot; y grows downwards.
+func (c *canvas) dot(x, y int) {
+	if x >= 0 && y >= 0 && x < 2*c.columns && y < 4*c.rows {
+		c.cells[y/4][x/2] |= dots[y%4][x%2]
+	}
+}
+
+func (c *canvas) line(row int) string {
+	var b strings.Builder
+	for _, d := range c.cells[row] {
+		if d == 0 {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteRune(0x2800 + d)
+	}
+	return b.String()
+}
+
+// draw connects the points of a line, column by column.
+func (c *canvas) draw(chart Chart, s scale, l Line) {
+	wide, high := 2*c.columns-1, 4*c.rows-1
+	for _, part := range chart.stretches(l) {
+		lastX, lastY := -1, 0
+		for _, p := range part {
+			x := int(math.Round(chart.x(p.At) * float64(wide)))
+			y := int(math.Round((1 - s.y(p.Value)) * float64(high)))
+			if lastX < 0 {
+				lastX, lastY = x, y
+			}
+			for ; lastX < x; lastX++ {
+				c.dot(lastX, lastY)
+			}
+			for from, to := min(lastY, y), max(lastY, y); from <= to; from++ {
+				c.dot(x, from)
+			}
+			lastX, lastY = x, y
+		}
+	}
+}
+
+// Text writes a chart of at most width columns, with height rows for the picture.
+func Text(w io.Writer, c Chart, width, height int) error {
+	height = max(height, minRows)
+	s := c.scale(height / 3)
+	labels := map[int]string{} // by row
+	margin := 0
+	for _, v := range s.ticks() {
+		row := int(math.Round((1 - s.y(v)) * float64(height-1)))
+		labels[row] = c.Unit.text(v)
+		margin = max(margin, utf8.RuneCountInString(labels[row]))
+	}
+	columns := max(width-margin-2, minColumns)
+	picture := newCanvas(columns, height)
+	for _, l := range c.Lines {
+		picture.draw(c, s, l)
+	}
+	var b strings.Builder
+	b.WriteString(c.Title + "\n")
+	for row := range height {
+		edge := "│"
+		if labels[row] != "" {
+			edge = "┤"
+		}
+		fmt.Fprintf(&b, "%*s %s%s\n", margin, labels[row], edge, strings.TrimRight(picture.line(row), " "))
+	}
+	pad := strings.Repeat(" ", margin+1)
+	b.WriteString(pad + c.axis(columns) + "\n" + pad + " " + c.timeLabels(columns) + "\n")
+	c.textMarks(&b, columns, pad)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// axis is the time axis, with the marks on it.
+func (c Chart) axis(columns int) string {
+	line := []rune("└" + strings.Repeat("─", columns))
+	for _, m := range c.Marks {
+		if c.inside(m.At) {
+			line[1+c.column(m, columns)] = '▲'
+		}
+	}
+	return string(line)
+}
+
+func (c Chart) column(m Mark, columns int) int {
+	return int(math.Round(c.x(m.At) * float64(columns-1)))
+}
+
+func (c Chart) timeLabels(columns int) string {
+	line := []rune(strings.Repeat(" ", columns))
+	free := 0
+	for _, t := range c.times(columns / 12) {
+		label := []rune(c.clock(t))
+		at := int(math.Round(c.x(t)*float64(columns-1))) - len(label)/2
+		at = min(max(at, 0), columns-len(label))
+		if at < free {
+			continue
+		}
+		copy(line[at:], label)
+		free = at + len(label) + 1
+	}
+	return strings.TrimRight(string(line), " ")
+}
+
+// textMarks explains the marks, the newest last.
+func (c Chart) textMarks(b *strings.Builder, columns int, pad string) {
+	const shown = 8
+	var list []Mark
+	for _, m := range c.Marks {
+		if c.inside(m.At) {
+			list = append(list, m)
+		}
+	}
+	if hidden := len(list) - shown; hidden > 0 {
+		fmt.Fprintf(b, "%s ▲ %d earlier ones\n", pad, hidden)
+		list = list[hidden:]
+	}
+	for _, m := range list {
+		text := []rune(m.At.Format("15:04:05") + " " + m.Label)
+		if most := max(columns-3, minColumns); len(text) > most {
+			text = append(text[:most-1], '…')
+		}
+		fmt.Fprintf(b, "%s ▲ %s\n", pad, string(text))
+	}
+	if c.Limit > 0 {
+		fmt.Fprintf(b, "%s limit %s\n", pad, c.Unit.text(c.Limit))
+	}
+	if len(c.Lines) > 1 {
+		names := make([]string, len(c.Lines))
+		for i, l := range c.Lines {
+			names[i] = l.Name
+		}
+		fmt.Fprintf(b, "%s lines, as a rule from above: %s\n", pad, strings.Join(names, ", "))
+	}
+}

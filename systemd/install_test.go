@@ -1,0 +1,98 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// recorded returns an installation into a folder of its own, and what it ran.
+func recorded(t *testing.T) (*Installation, *[]string) {
+	t.Helper()
+	var ran []string
+	return &Installation{Dir: filepath.Join(t.TempDir(), "units"), User: true, Run: func(_ context.Context, name string, args ...string) (string, error) {
+		ran = append(ran, name+" "+strings.Join(args, " "))
+		return "", nil
+	}}, &ran
+}
+
+var unitFile = File{"a.service", []byte("[Service]\nExecStart=/bin/true\n")}
+
+func TestInstallIsIdempotentAndReloadsOnlyAfterAChange(t *testing.T) {
+	in, ran := recorded(t)
+	changed, err := in.Install(t.Context(), unitFile)
+	if err != nil || len(changed) != 1 {
+		t.Fatal(changed, err)
+	}
+	if n := len(*ran); n != 2 || (*ran)[1] != "systemctl --user daemon-reload" || !strings.HasPrefix((*ran)[0], "systemd-analyze verify --recursive-errors=no --user ") {
+		t.Errorf("ran %q", *ran)
+	}
+	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 0 || len(*ran) != 2 {
+		t.Errorf("again: %v %v, ran %q", changed, err, *ran)
+	}
+	newer := File{unitFile.Name, append([]byte("# newer\n"), unitFile.Text...)}
+	if changed, err := in.Install(t.Context(), newer); err != nil || len(changed) != 1 {
+		t.Errorf("after an upgrade: %v %v", changed, err)
+	}
+	if removed, err := in.Uninstall(t.Context(), "a.socket", unitFile.Name); err != nil || len(removed) != 1 {
+		t.Errorf("uninstall: %v %v", removed, err)
+	}
+	if removed, err := in.Uninstall(t.Context(), unitFile.Name); err != nil || len(removed) != 0 {
+		t.Errorf("uninstall again: %v %v", removed, err)
+	}
+}
+
+func TestAnEditedUnitIsOnlyTouchedByForce(t *testing.T) {
+	in, _ := recorded(t)
+	if _, err := in.Install(t.Context(), unitFile); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(in.Dir, unitFile.Name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, edited := range []string{strings.Replace(string(text), "true", "false", 1), string(text) + "# mine\n", "[Service]\n"} {
+		if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Install(t.Context(), unitFile); !errors.Is(err, ErrEdited) {
+			t.Errorf("install over %q: %v", edited, err)
+		}
+		if _, err := in.Uninstall(t.Context(), unitFile.Name); !errors.Is(err, ErrEdited) {
+			t.Errorf("uninstall of %q: %v", edited, err)
+		}
+	}
+	in.Force = true
+	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 1 {
+		t.Errorf("with force: %v %v", changed, err)
+	}
+}
+
+func TestAUnitThatSystemdRefusesIsNotWritten(t *testing.T) {
+	in, _ := recorded(t)
+	in.Run = func(_ context.Context, name string, args ...string) (string, error) {
+		return args[len(args)-1] + ":3: Unknown key name 'Exec'\nother.service: not ours", errors.New("exit status 1")
+	}
+	if _, err := in.Install(t.Context(), unitFile); err == nil || !strings.Contains(err.Error(), "Unknown key name") || strings.Contains(err.Error(), "not ours") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(in.Dir, unitFile.Name)); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it was written")
+	}
+}
+
+func TestUnitsAreWrittenWhereNoManagerRuns(t *testing.T) {
+	in, _ := recorded(t)
+	for _, fault := range []error{exec.ErrNotFound, errors.New("exit 1: System has not been booted with systemd as init system")} {
+		in.Run = func(context.Context, string, ...string) (string, error) { return "", fault }
+		in.Dir = t.TempDir()
+		if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 1 {
+			t.Errorf("%v: %v %v", fault, changed, err)
+		}
+	}
+}

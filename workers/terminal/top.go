@@ -1,0 +1,227 @@
+package terminal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+)
+
+// errNoTerminal tells a script what to use instead of a picture that moves.
+var errNoTerminal = fmt.Errorf("top needs a terminal; for one look use: hermes-supervisor ctl status: %w", ipc.ErrInvalid)
+
+const (
+	// lookEvery is how often top asks; the supervisor reads its workers as often.
+	lookEvery = time.Second
+	// lookTimeout bounds one question, so that a supervisor that hangs is said to.
+	lookTimeout = 3 * time.Second
+	// pastKept is the widest a line of memory can get, in readings.
+	pastKept = 240
+)
+
+// top shows the workers until a person leaves.
+func top(ctx context.Context, conn grpc.ClientConnInterface, in, out *os.File) error {
+	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return errNoTerminal
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := newTopModel(ctx, controlv1.NewControlClient(conn), controlv1.NewOperationsClient(conn))
+	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
+	if errors.Is(err, tea.ErrInterrupted) {
+		return nil // Ctrl-C is a way to leave
+	}
+	return err
+}
+
+// A topModel is what top knows and shows. It changes only in Update.
+type topModel struct {
+	ctx        context.Context // of all questions
+	control    controlv1.ControlClient
+	operations controlv1.OperationsClient
+
+	width, height int
+	status        *controlv1.StatusResponse
+	lost          error                // why the last question failed
+	past          map[string][]float64 // memory by worker, newest last
+	sort          int                  // in sortings
+	chosen        string               // name of a worker
+	asking        string               // worker whose restart waits for a yes
+	said          string               // what became of the last wish
+	plain         bool                 // no colours
+}
+
+// What comes into Update.
+type (
+	looked struct {
+		status *controlv1.StatusResponse
+		past   map[string][]float64 // of workers seen for the first time
+		err    error
+	}
+	lookAgain struct{}
+	restarted struct {
+		name string
+		err  error
+	}
+)
+
+func newTopModel(ctx context.Context, control controlv1.ControlClient, operations controlv1.OperationsClient) *topModel {
+	return &topModel{
+		ctx: ctx, control: control, operations: operations, width: 80, height: 24,
+		past: map[string][]float64{}, plain: os.Getenv("NO_COLOR") != "",
+	}
+}
+
+// Init asks for the first time.
+func (m *topModel) Init() tea.Cmd { return m.look() }
+
+// look asks for the status, and for the past of workers that are new.
+func (m *topModel) look() tea.Cmd {
+	known := map[string]bool{}
+	for name := range m.past {
+		known[name] = true
+	}
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
+		defer cancel()
+		status, err := m.control.Status(ctx, &controlv1.StatusRequest{})
+		if err != nil {
+			return looked{err: err}
+		}
+		past := map[string][]float64{}
+		since := float64(time.Now().Add(-pastKept*time.Second).UnixMicro()) / 1e6
+		for _, w := range status.Workers {
+			if known[w.Name] {
+				continue
+			}
+			past[w.Name] = nil
+			// Without a past the line begins now.
+			if r, err := m.operations.Series(ctx, &controlv1.SeriesRequest{Worker: w.Name, Since: since}); err == nil {
+				for _, reading := range r.Readings {
+					past[w.Name] = append(past[w.Name], float64(reading.RssBytes))
+				}
+			}
+		}
+		return looked{status: status, past: past}
+	}
+}
+
+// Update takes a key, an answer or a tick.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tea.KeyPressMsg:
+		return m, m.key(msg.String())
+	case lookAgain:
+		return m, m.look()
+	case looked:
+		m.took(msg)
+		return m, tea.Tick(lookEvery, func(time.Time) tea.Msg { return lookAgain{} })
+	case restarted:
+		m.said = msg.name + " was restarted"
+		if msg.err != nil {
+			m.said = fmt.Sprintf("%s was not restarted: %v", msg.name, msg.err)
+		}
+	}
+	return m, nil
+}
+
+// took keeps an answer.
+func (m *topModel) took(l looked) {
+	m.lost = l.err
+	if l.err != nil {
+		return
+	}
+	m.status = l.status
+	now := map[string][]float64{}
+	for _, w := range l.status.Workers {
+		values := append(m.past[w.Name], l.past[w.Name]...)
+		values = append(values, float64(w.RssBytes))
+		now[w.Name] = values[max(0, len(values)-pastKept):]
+	}
+	m.past = now
+	if rows := m.rows(); len(rows) > 0 && m.at(rows) < 0 {
+		m.chosen = rows[0].Name
+	}
+}
+
+// key obeys a key.
+func (m *topModel) key(key string) tea.Cmd {
+	if m.asking != "" {
+		name := m.asking
+		m.asking, m.said = "", ""
+		if key == "y" {
+			m.said = "restarting " + name + " after what it runs …"
+			return m.restart(name)
+		}
+		return nil
+	}
+	switch key {
+	case "q", "esc", "ctrl+c", "ctrl+d":
+		return tea.Quit
+	case "up", "k":
+		m.move(-1)
+	case "down", "j":
+		m.move(1)
+	case "s":
+		m.sort = (m.sort + 1) % len(sortings)
+	case "S":
+		m.sort = (m.sort + len(sortings) - 1) % len(sortings)
+	case "r":
+		m.asking = m.chosen
+	}
+	return nil
+}
+
+func (m *topModel) move(by int) {
+	rows := m.rows()
+	if len(rows) == 0 {
+		return
+	}
+	m.chosen = rows[min(max(m.at(rows)+by, 0), len(rows)-1)].Name
+}
+
+// at is the place of the chosen worker, -1 if it is gone.
+func (m *topModel) at(rows []*controlv1.WorkerStatus) int {
+	return slices.IndexFunc(rows, func(w *controlv1.WorkerStatus) bool { return w.Name == m.chosen })
+}
+
+func (m *topModel) restart(name string) tea.Cmd {
+	return func() tea.Msg {
+		_, err := m.control.RestartWorker(m.ctx, &controlv1.RestartWorkerRequest{Name: name})
+		return restarted{name, err}
+	}
+}
+
+// sortings are the orders that s goes through. The first is that of the supervisor.
+var sortings = []struct {
+	name string
+	more func(*controlv1.WorkerStatus) float64 // nil: as they come
+}{
+	{"start", nil},
+	{"memory", func(w *controlv1.WorkerStatus) float64 { return float64(w.RssBytes) }},
+	{"descriptors", func(w *controlv1.WorkerStatus) float64 { return float64(w.Fds) }},
+	{"cpu", func(w *controlv1.WorkerStatus) float64 { return w.CpuPercent }},
+	{"busy", func(w *controlv1.WorkerStatus) float64 { return float64(w.InFlight) }},
+	{"restarts", func(w *controlv1.WorkerStatus) float64 { return float64(w.Restarts) }},
+}
+
+// rows are the workers in the chosen order.
+func (m *topModel) rows() []*controlv1.WorkerStatus {
+	rows := slices.Clone(m.status.GetWorkers())
+	if more := sortings[m.sort].more; more != nil {
+		slices.SortStableFunc(rows, func(a, b *controlv1.WorkerStatus) int { return cmp.Compare(more(b), more(a)) })
+	}
+	return rows
+}
