@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -344,7 +345,7 @@ func TestEveryCommandTeaches(t *testing.T) {
 			t.Errorf("%s: its example does not show it: %q", c.CommandPath(), c.Example)
 		}
 		for _, line := range strings.Split(c.Long, "\n") {
-			if len(line) > 120 {
+			if utf8.RuneCountInString(line) > 128 {
 				t.Errorf("%s: a line of %d characters", c.CommandPath(), len(line))
 			}
 		}
