@@ -22,6 +22,15 @@ type historian struct {
 	workers map[string]*history
 }
 
+// newHistorian returns one that also watches this process.
+func newHistorian(list func() []seen, sampler *sample.Sampler) (*historian, error) {
+	self, err := sampler.Watch(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("watch this process: %w", err)
+	}
+	return &historian{list: list, self: self}, nil
+}
+
 // seen is a worker with its process of this moment.
 type seen struct {
 	name   string

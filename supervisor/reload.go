@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -91,7 +91,7 @@ func approvalPolicy(c *config.Config) turn.ApprovalPolicy {
 }
 
 // atStart are the keys that are only looked at when the supervisor starts.
-var atStart = []string{"supervisor.total_memory"}
+var atStart = []string{"supervisor.total_memory", "supervisor.plugins"}
 
 // keyChanges lists what the file says differently.
 func keyChanges(before, next *config.Config) []*controlv1.Change {
@@ -99,8 +99,10 @@ func keyChanges(before, next *config.Config) []*controlv1.Change {
 	for _, c := range before.Changes(next) {
 		detail := fmt.Sprintf("%s → %s", orNone(c.From), orNone(c.To))
 		effect := effectApplied
-		if slices.Contains(atStart, c.Key) {
-			effect = effectNeedsRestart
+		for _, key := range atStart {
+			if c.Key == key || strings.HasPrefix(c.Key, key+".") {
+				effect = effectNeedsRestart
+			}
 		}
 		list = append(list, &controlv1.Change{What: c.Key, Detail: detail, Effect: effect})
 	}

@@ -197,9 +197,8 @@ func (s *supervisor) open(ctx context.Context) error {
 		return err
 	}
 	s.plugins.begin(s.fleet)
-	s.history = &historian{list: s.fleet.seen}
-	if s.history.self, err = s.sampler.Watch(os.Getpid()); err != nil {
-		return fmt.Errorf("watch this process: %w", err)
+	if s.history, err = newHistorian(s.fleet.seen, s.sampler); err != nil {
+		return err
 	}
 	s.cleanUpAfterTheLast()
 	return s.listen()
