@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,6 +111,25 @@ func TestALeakingWorkerIsReplacedWhileATurnRunsElsewhere(t *testing.T) {
 	}
 	if !recycled || !died || strings.Contains(s.out.String(), "out of descriptors") {
 		t.Errorf("recycled %v, died %v (process %d)", recycled, died, leaking.Pid)
+	}
+}
+
+func TestATakenPortIsSaidAtOnceAndNotTriedAllTheTime(t *testing.T) {
+	s := newSystem(t, "")
+	taken, err := net.Listen("tcp", s.api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	s.start()
+	s.eventually(limit, "the gateway says why", func() error {
+		if w := s.worker("gateway-api"); w.State != "failed" || !strings.Contains(w.Detail, "address already in use") {
+			return fmt.Errorf("%s: %s", w.State, w.Detail)
+		}
+		return nil
+	})
+	if w := s.worker("gateway-api"); w.Restarts > 0 || w.NextStartSeconds < 30 || strings.Contains(w.Detail, "refused in this state") {
+		t.Errorf("%v", w)
 	}
 }
 

@@ -269,11 +269,19 @@ func (f *fleet) find(name string) (*worker.Worker, error) {
 func (f *fleet) Status() []*controlv1.WorkerStatus {
 	var list []*controlv1.WorkerStatus
 	for _, m := range f.list() {
-		st := m.Status()
-		st.Verdict = f.leaks.verdict(m.Name())
-		list = append(list, st)
+		list = append(list, f.status(m))
 	}
 	return list
+}
+
+// status is a worker's own, with what the watch over it has to say.
+func (f *fleet) status(m *member) *controlv1.WorkerStatus {
+	st := m.Status()
+	st.Verdict = f.leaks.verdict(m.Name())
+	if st.Detail == "" && st.Pid != 0 {
+		st.Detail = f.leaks.recycle.waiting(int(st.Pid))
+	}
+	return st
 }
 
 func (f *fleet) Restart(ctx context.Context, name string) (*controlv1.WorkerStatus, error) {

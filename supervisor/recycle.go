@@ -42,16 +42,22 @@ type recycler struct {
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
-	since  map[int]time.Time // by pid: since when a replacement is due
-	asked  map[int]struct{}  // pids whose end was asked for
+	due    map[int]dueNote  // by pid: a replacement that waits for a moment without work
+	asked  map[int]struct{} // pids whose end was asked for
 	closed bool
 }
 
 func newRecycler(proc sample.Proc, e *evidence, record func(store.Event)) *recycler {
 	return &recycler{
 		proc: proc, evidence: e, record: record, life: context.Background(),
-		since: map[int]time.Time{}, asked: map[int]struct{}{},
+		due: map[int]dueNote{}, asked: map[int]struct{}{},
 	}
+}
+
+// A dueNote says since when a replacement is due, and why.
+type dueNote struct {
+	since time.Time
+	why   string
 }
 
 // A concern is what a watch has against one process of a worker.
@@ -69,7 +75,7 @@ type concern struct {
 func (r *recycler) consider(now time.Time, c concern) {
 	if c.advice == leak.Keep || c.pid == 0 {
 		r.mu.Lock()
-		delete(r.since, c.pid)
+		delete(r.due, c.pid)
 		r.mu.Unlock()
 		return
 	}
@@ -80,20 +86,43 @@ func (r *recycler) consider(now time.Time, c concern) {
 		return
 	}
 	r.mu.Lock()
-	since, due := r.since[c.pid]
+	note, due := r.due[c.pid]
 	if !due {
-		since = now
-		r.since[c.pid] = now
+		note.since = now
 	}
+	note.why = c.why
+	r.due[c.pid] = note
 	r.mu.Unlock()
 	urgent := c.advice == leak.RecycleNow
-	if !urgent && c.busy && now.Sub(since) < boundaryPatience {
+	if !urgent && c.busy && now.Sub(note.since) < boundaryPatience {
 		if !due {
-			r.record(store.Event{Kind: kindRecycleDue, Worker: c.worker.Name(), PID: c.pid, Message: c.why + "; it is replaced when it has nothing in hand"})
+			r.sayDue(c)
 		}
 		return
 	}
 	r.once(c.pid, func() { r.replace(c, urgent) })
+}
+
+// sayDue names what a worker holds before it is replaced, while it still works.
+func (r *recycler) sayDue(c concern) {
+	fields := map[string]string{}
+	if handles, err := c.worker.Fds(); err == nil {
+		_, fields["top_handles"] = describeHandles(handles)
+	}
+	r.record(store.Event{
+		Kind: kindRecycleDue, Worker: c.worker.Name(), PID: c.pid, Fields: fields,
+		Message: c.why + "; it is replaced when it has nothing in hand",
+	})
+}
+
+// waiting says why a process is to be replaced, empty if it is not.
+func (r *recycler) waiting(pid int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if note, ok := r.due[pid]; ok {
+		return note.why + "; it is replaced when it has nothing in hand"
+	}
+	return ""
 }
 
 // once runs f in a goroutine of its own, the first time for a process.
@@ -104,7 +133,7 @@ func (r *recycler) once(pid int, f func()) {
 		return
 	}
 	r.asked[pid] = struct{}{}
-	delete(r.since, pid)
+	delete(r.due, pid)
 	r.running.Go(f)
 }
 
@@ -175,9 +204,9 @@ func (r *recycler) largestBelow(m *member) (largest sample.Process, ok bool) {
 func (r *recycler) forget(alive map[int]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for pid := range r.since {
+	for pid := range r.due {
 		if !alive[pid] {
-			delete(r.since, pid)
+			delete(r.due, pid)
 		}
 	}
 	for pid := range r.asked {

@@ -141,7 +141,13 @@ func TestABusyWorkerIsReplacedWhenItsTurnHasEnded(t *testing.T) {
 	watch, now, pid := r.fleet.leaks.recycle, time.Now(), m.PID()
 	watch.consider(now, concernOf(m, true))
 	watch.consider(now.Add(boundaryPatience-time.Second), concernOf(m, true))
-	r.await("due", of(kindRecycleDue, "tools"))
+	due := r.await("due", of(kindRecycleDue, "tools"))
+	if !strings.Contains(due.Message, "80 % of its limit") || due.Fields["top_handles"] == "" {
+		t.Errorf("%+v", due)
+	}
+	if d := r.fleet.Status()[0].Detail; !strings.Contains(d, "80 % of its limit") {
+		t.Errorf("status says %q", d)
+	}
 	if m.PID() != pid {
 		t.Fatal("it was replaced in its turn")
 	}
