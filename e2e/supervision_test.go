@@ -144,6 +144,12 @@ func TestACrashAndTwoRestartsLoseNoTurnAndAreToldInFewLines(t *testing.T) {
 	if err := syscall.Kill(int(holder.Pid), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	s.eventually(limit, "the death is noticed", func() error {
+		if w := s.worker(holder.Name); w.Restarts == 0 || w.State != "ready" {
+			return fmt.Errorf("%s", w.State)
+		}
+		return nil
+	})
 	for range 2 {
 		s.eventually(limit, "the turn runs again", func() error {
 			st, err := s.status()
