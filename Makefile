@@ -17,6 +17,8 @@ MODULES := . $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -no
 SEED     ?=
 MESSAGES ?= 2000
 SOAK     ?= 20000
+# Of the large store that bench measures.
+STORE_MESSAGES ?= 1000000
 SOAK_TIME ?= 30m
 
 .DEFAULT_GOAL := help
@@ -63,6 +65,7 @@ fuzz: ## each parser for 30 s
 bench: build ## measure the running system and the store; tables, and JSON in bench/results
 	go run -tags $(TAGS) ./bench -bin $(BIN) -json bench/results/system.json
 	go test -tags $(TAGS) -run '^$$' -bench Against -benchtime 1x ./store
+	STORE_MESSAGES=$(STORE_MESSAGES) go test -tags $(TAGS) -run '^$$' -bench Large -benchtime 1x -timeout 2h ./store
 
 lint: ## gofmt, vet, and golangci-lint where it is installed
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

@@ -19,6 +19,7 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Log     hclog.Logger     // nil: none
 	Readers int              // connections for reads; 0: 4
+	Keep    time.Duration    // after which rows of turns that have ended are removed; 0: never
 }
 
 // defaultReaders is enough to keep two cores busy; each costs two descriptors.
@@ -36,6 +37,7 @@ type kind struct {
 type database struct {
 	name    string
 	path    string
+	keep    time.Duration // of the rows of turns that have ended; 0: for ever
 	now     func() time.Time
 	log     hclog.Logger
 	health  health
@@ -54,7 +56,7 @@ const oldestSQLite = 3051003
 
 // open opens or creates the file at path.
 func open(ctx context.Context, path string, k kind, o Options) (*database, error) {
-	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), now: o.Now, log: o.Log}
+	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), keep: o.Keep, now: o.Now, log: o.Log}
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -197,6 +199,7 @@ func (d *database) run(c *conn, k kind, x index) {
 	}
 	d.w.dataVersion, _ = foreignCommits(c)
 	if k.indexed && !d.w.readOnly {
+		d.w.retention.keep = d.keep
 		d.w.filler.init(x)
 	}
 	go d.w.loop()

@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Request runs statements as one request of the writer, for tests of the writer itself.
 func (s *State) Request(ctx context.Context, fn func(exec func(query string, args ...any) error) error) error {
@@ -69,4 +72,9 @@ func PretendFileSystem(kind uint32, readOnly bool) (restore func()) {
 	was := lookAt
 	lookAt = func(string) (uint32, bool, error) { return kind, readOnly, nil }
 	return func() { lookAt = was }
+}
+
+// Retain has the loop look for what is old at its next beat.
+func (s *State) Retain() {
+	_ = s.w.do(context.Background(), func(*tx) error { s.w.retention.next = time.Time{}; return nil })
 }

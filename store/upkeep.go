@@ -100,6 +100,7 @@ func (w *writer) idle() {
 	w.readers.interrupt(gatePatience)
 	w.lookAtSpace()
 	w.mergeIndex()
+	w.retain()
 	if w.dirty && time.Since(w.lastWrite) > truncateIdle {
 		w.truncate()
 	}

@@ -61,6 +61,7 @@ type writer struct {
 	commits   int
 	lastWrite time.Time
 	filler    filler
+	retention retention
 
 	captured    string // folder with a copy of the retired files, while they are not healed
 	lastHeal    time.Time

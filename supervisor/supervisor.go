@@ -216,7 +216,7 @@ func (s *supervisor) cleanUpAfterTheLast() {
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {
 	home := s.config().Home
-	options := store.Options{Now: s.now, Log: s.log.Named("store")}
+	options := store.Options{Now: s.now, Log: s.log.Named("store"), Keep: s.o.Config.Supervisor.Retention}
 	// Events and boards are read by people and once in a while; the store's own number of readers is for turns. Each is a
 	// quarter MiB of page cache, schema and statements, and two descriptors.
 	seldom := options

@@ -110,6 +110,7 @@ type Supervisor struct {
 	ToolsAtOnce    int // parallel tool calls of one turn
 	DrainTimeout   time.Duration
 	HealthInterval time.Duration
+	Retention      time.Duration // of the books of turns that have ended; 0: for ever
 	Limits         Limits
 	TotalMemory    int64          // bytes that all workers together may hold; 0: three quarters of the machine's
 	Workers        map[string]Own // by worker name or role
@@ -166,6 +167,8 @@ const (
 	defaultDrainTimeout = 60 * time.Second
 	// Three missed make a worker frozen: found within 6 s, at a cost of one small RPC a worker.
 	defaultHealthInterval = 2 * time.Second
+	// A platform delivers a message again for days at most; a person asks what became of one for weeks.
+	defaultRetention = 90 * 24 * time.Hour
 	// A worker uses about 15; 4096 leaves room for a burst and still lets a leak be seen early.
 	defaultFDs = 4096
 	// A worker idles at 15 to 35 MiB; 1 GiB is a shell child's build, not an agent's prompt.
@@ -201,6 +204,7 @@ func defaults() *Config {
 			ToolsAtOnce:    defaultToolsAtOnce,
 			DrainTimeout:   defaultDrainTimeout,
 			HealthInterval: defaultHealthInterval,
+			Retention:      defaultRetention,
 			Limits:         Limits{FDs: defaultFDs, Memory: defaultMemory},
 			Workers:        map[string]Own{},
 			Restart:        Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane, Recycles: defaultRecycles},

@@ -271,6 +271,7 @@ func (c *Config) readSupervisor(root *section) {
 	s.integer("tools_at_once", &v.ToolsAtOnce, 1, 64)
 	s.duration("drain_timeout", &v.DrainTimeout, 0, time.Hour)
 	s.duration("health_interval", &v.HealthInterval, 100*time.Millisecond, 5*time.Minute)
+	s.duration("retention", &v.Retention, 0, 100*365*24*time.Hour)
 	s.duration("notify_interval", &c.Kanban.Interval, 100*time.Millisecond, time.Hour)
 	s.text("libexec", &v.Libexec)
 	s.choice("log_level", &v.LogLevel, "debug", "info", "warn", "error")

@@ -68,6 +68,7 @@ type supervisorDoc struct {
 	DrainTimeout   string               `json:"drain_timeout" yaml:"drain_timeout"`
 	HealthInterval string               `json:"health_interval" yaml:"health_interval"`
 	NotifyInterval string               `json:"notify_interval" yaml:"notify_interval"`
+	Retention      string               `json:"retention" yaml:"retention"`
 	Libexec        string               `json:"libexec,omitempty" yaml:"libexec,omitempty"`
 	Limits         limitsDoc            `json:"limits" yaml:"limits"`
 	TotalMemory    string               `json:"total_memory,omitempty" yaml:"total_memory,omitempty"`
@@ -138,7 +139,7 @@ func (c *Config) document() document {
 func (s *Supervisor) document() supervisorDoc {
 	d := supervisorDoc{
 		AgentInstances: s.AgentInstances, TurnsPerAgent: s.TurnsPerAgent, ToolsAtOnce: s.ToolsAtOnce,
-		DrainTimeout: FormatDuration(s.DrainTimeout), HealthInterval: FormatDuration(s.HealthInterval),
+		DrainTimeout: FormatDuration(s.DrainTimeout), HealthInterval: FormatDuration(s.HealthInterval), Retention: FormatDuration(s.Retention),
 		Libexec: s.Libexec, LogLevel: s.LogLevel, Limits: s.Limits.document(), Workers: map[string]ownDoc{},
 		Restart: s.Restart.document(),
 	}
