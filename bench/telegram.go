@@ -46,7 +46,7 @@ func rush(r *report, h *home, name string, posts, perSecond int, limit func(*bot
 	err := h.configure(fmt.Sprintf(`model: {provider: offline}
 adapters:
   api: {enabled: false}
-  telegram: {base_url: %q, allowed_users: "*", lock_dir: %q, messages_per_second: %d}
+  telegram: {base_url: %q, allowed_users: "*", lock_dir: %q, messages_per_second: %d, busy: queue, busy_notice: false}
 `, bot.Listen(), filepath.Join(h.dir, "locks"), perSecond), "TELEGRAM_BOT_TOKEN="+bottest.Token+"\n")
 	if err != nil {
 		return err
