@@ -304,6 +304,9 @@ func storeImported(t *tx, i Imported, r *ImportResult) error {
 	return nil
 }
 
+// mostTitles of one name are counted through; the next has a random number.
+const mostTitles = 100
+
 // fit takes out of a session what points at something that is not there, and gives it a title of its own.
 func (i Imported) fit(t *tx, r *ImportResult) error {
 	var there bool
@@ -332,7 +335,10 @@ func (i Imported) fit(t *tx, r *ImportResult) error {
 		if err := t.get("SELECT EXISTS (SELECT 1 FROM sessions WHERE title = ?)", []any{i.session["title"]}, &there); err != nil || !there {
 			return err
 		}
-		i.session["title"] = fmt.Sprintf("%s #%d", firstRunes(title, maxTitle-8), n)
+		i.session["title"] = fmt.Sprintf("%s #%d", firstRunes(title, maxTitle-12), n)
+		if n > mostTitles {
+			i.session["title"] = fmt.Sprintf("%s #%s", firstRunes(title, maxTitle-12), randomHex(4))
+		}
 		r.Note = fmt.Sprintf("title %q is taken, it is %q now", title, i.session["title"])
 	}
 }

@@ -154,6 +154,7 @@ var removal = []string{
 	"DELETE FROM hs_tool_calls WHERE turn_id IN (SELECT id FROM hs_turns WHERE session_id = ?1)",
 	"DELETE FROM hs_approvals WHERE turn_id IN (SELECT id FROM hs_turns WHERE session_id = ?1)",
 	"DELETE FROM hs_outbox WHERE state IN ('sent', 'rejected') AND turn_id IN (SELECT id FROM hs_turns WHERE session_id = ?1)",
+	"DELETE FROM hs_steers WHERE session_id = ?1 AND state <> 'waiting'",
 	"UPDATE hs_inbox SET text = '' WHERE turn_id IN (SELECT id FROM hs_turns WHERE session_id = ?1)",
 	"UPDATE hs_turns SET final = '', error = '' WHERE session_id = ?1",
 	"UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?1",
