@@ -378,9 +378,9 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// zombieAge is how long a dead process may be waited for. One that has just been killed is not reaped yet, and the
-// orphans of a killed worker are looked for once a second.
-const zombieAge = 3 * time.Second
+// zombieAge is how long a dead process may be waited for. One that has just been killed is not reaped yet, the orphans of
+// a killed worker are looked for once a second, and a busy machine may hold up the supervisor itself.
+const zombieAge = 10 * time.Second
 
 func (w *watcher) report(t *testing.T) {
 	t.Helper()
