@@ -163,6 +163,25 @@ func (c Chart) textMarks(b *strings.Builder, columns int, pad string) {
 		for i, l := range c.Lines {
 			names[i] = l.Name
 		}
-		fmt.Fprintf(b, "%s lines, as a rule from above: %s\n", pad, strings.Join(names, ", "))
+		for _, line := range wrap("lines, as a rule from above: "+strings.Join(names, ", "), max(columns-1, minColumns)) {
+			fmt.Fprintf(b, "%s %s\n", pad, line)
+		}
 	}
+}
+
+// wrap breaks a text between words into lines of at most width runes; a longer word has a line of its own.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
 }
