@@ -287,8 +287,8 @@ type killer struct {
 
 const (
 	// perKill is how much is answered between two kills, unless that takes killPatience.
-	perKill      = 2
-	killPatience = 2 * time.Second
+	perKill      = 6
+	killPatience = 4 * time.Second
 )
 
 // next chooses a victim of n.

@@ -31,7 +31,7 @@ func TestEveryMessageIsAnsweredOnceThroughTelegram(t *testing.T) {
 	asked, stopAsking := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	watch := &watcher{sys: tg.system}
-	kills := &killer{sys: tg.system, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}, pause: 400}
+	kills := &killer{sys: tg.system, random: rand.New(rand.NewPCG(seed, 1)), count: map[string]int{}, pause: 800}
 	people := &crowd{tg: tg, seed: seed, posts: make([][]post, telegramChats)}
 	kills.done = people.done
 	background.Go(func() { kills.run(asked) })

@@ -206,10 +206,10 @@ func TestACommandWaitsForTheSupervisor(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.write(ann, "one")
-		r.host.fault = func(string) error { return gone }
+		r.host.setAway(true)
 		r.bot.Say(bottest.Post{From: ann, Text: "/title x"})
 		r.pass(20 * time.Second)
-		r.host.fault = func(string) error { return nil }
+		r.host.setAway(false)
 		r.pass(time.Minute)
 		r.wantLast(ann, "is now “x”")
 	})

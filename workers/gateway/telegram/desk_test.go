@@ -2,6 +2,7 @@ package telegram
 
 import (
 	"context"
+	"sync"
 
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/gatewaytest"
@@ -14,28 +15,29 @@ type desk struct {
 	confirms hostv1.ConfirmationsServer
 	pairing  hostv1.PairingServer
 	life     hostv1.LifecycleServer
-	retried  int
-	fault    func(what string) error // what a call fails with before it does anything
-	failing  string                  // the call that fails
-	lost     bool                    // after its effect
+
+	mu      sync.Mutex
+	retried int
+	away    bool   // every call fails
+	failing string // the call that fails
+	lost    bool   // after its effect
 }
 
 func newDesk() *desk {
 	d := gatewaytest.NewDesk()
 	return &desk{
 		Desk: d, sessions: d.Sessions(), confirms: d.Confirmations(), pairing: d.Pairing(), life: d.Lifecycle(),
-		fault: func(string) error { return nil },
 	}
 }
 
 func through[Q, A any](ctx context.Context, d *desk, what string, call func(context.Context, Q) (A, error), r Q) (a A, err error) {
-	if err := d.fault(what); err != nil {
-		return a, err
-	}
-	if what != d.failing || d.lost {
+	d.mu.Lock()
+	fails, lost := d.away || what == d.failing, d.lost
+	d.mu.Unlock()
+	if !fails || lost {
 		a, err = call(ctx, r)
 	}
-	if what == d.failing {
+	if fails {
 		err = gone
 	}
 	return a, err
@@ -48,7 +50,9 @@ func (d *desk) OpenTurns(_ context.Context, r *hostv1.ListTurnsRequest) (*hostv1
 func (d *desk) Retry(_ context.Context, r *hostv1.RetryRequest) (*hostv1.RetryResponse, error) {
 	out, err := d.Desk.Retry(r, "turn_retry")
 	if err == nil && !out.Duplicate {
+		d.mu.Lock()
 		d.retried++
+		d.mu.Unlock()
 	}
 	return out, err
 }
@@ -112,4 +116,15 @@ func (d *desk) Restart(ctx context.Context, r *hostv1.RestartRequest) (*hostv1.R
 
 // failAt makes calls of one kind fail, as those of a process that dies; after they have had their effect if lost is true.
 // "" ends it.
-func (d *desk) failAt(what string, lost bool) { d.failing, d.lost = what, lost }
+func (d *desk) failAt(what string, lost bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failing, d.lost = what, lost
+}
+
+// setAway makes all calls fail, or none.
+func (d *desk) setAway(away bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.away = away
+}

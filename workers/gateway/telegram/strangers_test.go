@@ -74,10 +74,10 @@ func TestAStrangerWaitsForTheSupervisor(t *testing.T) {
 		r.start()
 		r.write(ann, "hello?")
 		r.host.Approve("CODE0001")
-		r.host.fault = func(string) error { return gone }
+		r.host.setAway(true)
 		r.write(ann, "and now?")
 		r.wantTaken()
-		r.host.fault = func(string) error { return nil }
+		r.host.setAway(false)
 		r.pass(time.Minute)
 		r.wantTaken("and now?")
 	})
