@@ -288,7 +288,7 @@ type killer struct {
 const (
 	// perKill is how much is answered between two kills, unless that takes killPatience.
 	perKill      = 6
-	killPatience = 4 * time.Second
+	killPatience = 15 * time.Second
 )
 
 // next chooses a victim of n.
