@@ -27,12 +27,7 @@ import (
 // bin holds the binaries under test, built once by TestMain.
 var bin string
 
-func TestMain(m *testing.M) {
-	if path := os.Getenv(holdLock); path != "" {
-		os.Exit(holdWriteLock(path))
-	}
-	os.Exit(runTests(m))
-}
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "hs-e2e-")

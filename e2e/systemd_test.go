@@ -3,10 +3,11 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,9 +17,6 @@ import (
 
 // serviceConfig is that of the service under test; %s is what a test adds.
 const serviceConfig = "model: {provider: offline}\nadapters: {api: {enabled: false}}\nsupervisor: {drain_timeout: 5s%s}\n"
-
-// holdLock is the environment variable by which the test binary becomes a foreign process that holds a database's write lock.
-const holdLock = "HERMES_E2E_HOLD"
 
 // serve installs the service and starts it.
 func (h *systemdHost) serve() {
@@ -150,10 +148,10 @@ func (h *systemdHost) reload() {
 	}
 }
 
-// ask begins a chat and returns what waits for its reply.
-func (h *systemdHost) ask(ctx context.Context, text string) func() string {
+// ask begins a chat of a person with so many seconds of patience, and returns what waits for its reply.
+func (h *systemdHost) ask(ctx context.Context, patience, text string) func() string {
 	h.t.Helper()
-	cmd := h.command(ctx, "hermes-supervisor", "chat", "-q", text)
+	cmd := h.command(ctx, "timeout", patience, "hermes-supervisor", "chat", "-q", text)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -181,7 +179,7 @@ func (h *systemdHost) restartUnderLoad() {
 	var asking sync.WaitGroup
 	for n := range chats {
 		// Some end within the drain of 5 s, the others go on after the restart.
-		reply := h.ask(ctx, fmt.Sprintf("wait: %d\nrun: echo once-%d >> /srv/hermes/effect-%d; echo reply-%d", 1+4*n, n, n, n))
+		reply := h.ask(ctx, "100", fmt.Sprintf("wait: %d\nrun: echo once-%d >> /srv/hermes/effect-%d; echo reply-%d", 1+4*n, n, n, n))
 		asking.Go(func() { replies[n] = reply() })
 	}
 	h.running(chats)
@@ -201,7 +199,7 @@ func (h *systemdHost) upgrade() {
 	before := h.property("MainPID")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	reply := h.ask(ctx, "wait: 3\nrun: echo upgraded")
+	reply := h.ask(ctx, "100", "wait: 3\nrun: echo upgraded")
 	h.running(1)
 	h.copyBinaries()
 	h.must("systemctl", "restart", "hermes-supervisor")
@@ -243,15 +241,16 @@ func (h *systemdHost) killed() {
 func (h *systemdHost) stopped() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	reply := h.ask(ctx, "wait: 600")
+	reply := h.ask(ctx, "6", "wait: 60")
 	h.running(1)
+	before := time.Now()
 	h.must("systemctl", "stop", "hermes-supervisor")
+	h.t.Logf("stopped after %v", time.Since(before).Round(time.Millisecond))
 	// After its time systemd would have killed it, with Result=timeout.
 	if result, left := h.property("Result"), h.below(); result != "success" || len(left) > 0 {
 		h.t.Errorf("result %q, left %v", result, left)
 	}
-	cancel() // the person gives up; the turn goes on after the start
-	reply()
+	reply() // the person gives up; the turn goes on after the start
 	h.must("systemctl", "start", "hermes-supervisor")
 	h.running(1)
 }
@@ -268,49 +267,50 @@ func (h *systemdHost) frozen() {
 	pid := h.active("")
 	h.must("kill", "-STOP", pid)
 	h.active(pid)
-	if out := h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "-n", "200"); !strings.Contains(out, "Watchdog timeout") {
+	if out := h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "-n", "20000"); !strings.Contains(out, "Watchdog timeout") {
 		h.t.Errorf("it ended for another reason:\n%s", out)
 	}
 }
 
+// onItsOwnDisk moves the home of the service to a file system that can be frozen, and skips the test where there is none.
+func (h *systemdHost) onItsOwnDisk() {
+	h.t.Helper()
+	image := filepath.Join(h.shared, "image")
+	for _, args := range [][]string{{"truncate", "-s", "64M", image}, {"mkfs.ext4", "-q", image}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			h.t.Skipf("no file system that can be frozen: %v: %s", err, out)
+		}
+	}
+	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
+	if err != nil {
+		h.t.Skipf("no loop device: %v: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	h.t.Cleanup(func() { _ = exec.Command("losetup", "-d", device).Run() }) // in use it goes with its last user
+	h.must("systemctl", "stop", "hermes-supervisor")
+	h.must("mknod", device, "b", "7", strings.TrimPrefix(device, "/dev/loop"))
+	h.must("mount", device, "/srv/hermes")
+	h.configure("")
+	h.must("chown", "-R", "daemon:", "/srv/hermes")
+}
+
+// writerStuck freezes the disk, so that the writer hangs in its commit. A lock of a foreign process would not do: the loop goes
+// on then, and a restart would not help.
 func (h *systemdHost) writerStuck() {
+	h.onItsOwnDisk()
 	h.quickWatchdog()
 	pid := h.active("")
-	self, err := os.ReadFile(os.Args[0])
-	if err == nil {
-		err = os.WriteFile(filepath.Join(h.shared, "holder"), self, 0o755)
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	holder := h.command(ctx, "env", holdLock+"=/srv/hermes/state.db", "/shared/holder")
-	out, err := holder.StdoutPipe()
-	if err == nil {
-		err = holder.Start()
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer func() { cancel(); _ = holder.Wait() }()
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		h.t.Fatalf("the lock could not be taken: %v", err)
-	}
-	h.eventually("the watchdog", func() error {
-		if n := h.property("NRestarts"); n == "0" && h.property("MainPID") == pid {
-			return fmt.Errorf("process %s still runs", pid)
+	h.must("fsfreeze", "-f", "/srv/hermes")
+	defer func() { _, _ = h.run("fsfreeze", "-u", "/srv/hermes") }()
+	h.eventually("the watchdog, and the name of what is stuck", func() error {
+		out := h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "-n", "20000")
+		if !strings.Contains(out, "no progress") || !strings.Contains(out, "store writer") || strings.Count(out, "Watchdog timeout") < 2 {
+			return errors.New("not in the journal")
 		}
 		return nil
 	})
-	cancel()
+	h.must("fsfreeze", "-u", "/srv/hermes") // until then the kernel does not let the process go
 	h.active(pid)
-	h.eventually("the stuck part to be named on the timeline", func() error {
-		out := h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "-n", "400")
-		if !strings.Contains(out, "no progress") || !strings.Contains(out, "store writer") {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
 }
 
 func (h *systemdHost) uninstalled() {
@@ -322,18 +322,4 @@ func (h *systemdHost) uninstalled() {
 		h.t.Errorf("it is %s", state)
 	}
 	h.must("test", "-e", "/srv/hermes/state.db")
-}
-
-// holdWriteLock is the foreign process: it takes the write lock, says so and keeps it until it is killed.
-func holdWriteLock(path string) int {
-	db, err := sql.Open("sqlite3", "file:"+path+"?_txlock=immediate&_busy_timeout=60000")
-	if err == nil {
-		_, err = db.Begin()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	fmt.Println("held")
-	select {}
 }

@@ -88,6 +88,7 @@ var access = map[string][]string{
 	"/hermes.control.v1.Operations/Series":     {RoleOperator},
 	"/hermes.control.v1.Operations/Drain":      {RoleOperator},
 	"/hermes.control.v1.Operations/Resume":     {RoleOperator},
+	"/hermes.control.v1.Operations/Profile":    {RoleOperator},
 	"/hermes.control.v1.Operations/Ping":       {RoleOperator},
 	"/hermes.control.v1.Operations/Reload":     {RoleOperator},
 

@@ -111,8 +111,10 @@ var deadlines = map[string]time.Duration{
 
 	"/hermes.control.v1.Operations/Series": 5 * time.Second,
 	"/hermes.control.v1.Operations/Drain":  5 * time.Second,
-	"/hermes.control.v1.Operations/Ping":   time.Second,
-	"/hermes.control.v1.Operations/Resume": 5 * time.Second,
+	// The longest profile of a worker, and the way there.
+	"/hermes.control.v1.Operations/Profile": 45 * time.Second,
+	"/hermes.control.v1.Operations/Ping":    time.Second,
+	"/hermes.control.v1.Operations/Resume":  5 * time.Second,
 	// Agents are replaced one after the other, each after its turns.
 	"/hermes.control.v1.Operations/Reload": 15 * time.Minute,
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 )
 
 // Events of an operator's drain.
@@ -20,6 +21,14 @@ type operations struct{ s *supervisor }
 
 func (o operations) Series(worker string, since time.Time) (*controlv1.SeriesResponse, error) {
 	return o.s.history.Series(worker, since)
+}
+
+// Profile takes a profile of a worker or of this process.
+func (o operations) Profile(ctx context.Context, name string, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
+	if name == supervisorName {
+		return ipc.TakeProfile(ctx, r)
+	}
+	return o.s.fleet.Profile(ctx, name, r)
 }
 
 func (o operations) Pause() (running int) {

@@ -1,23 +1,10 @@
 package workers
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"runtime"
-	"runtime/pprof"
-	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
-)
-
-const (
-	defaultProfileTime = 5 * time.Second
-	longestProfileTime = 30 * time.Second
-	// maxProfile keeps a profile well inside of one message. A heap profile is some tens of KiB; only the stacks of many
-	// thousand goroutines come near, and the first of them tell the story.
-	maxProfile = 2 << 20
 )
 
 // A profiler serves what the runtime knows of this process. It needs no initialised worker: one that hangs in its start is
@@ -28,48 +15,5 @@ type profiler struct {
 
 // Profile takes a profile of the kind that is asked for.
 func (profiler) Profile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
-	var out bytes.Buffer
-	switch r.Kind {
-	case workerv1.ProfileRequest_KIND_HEAP:
-		// What a heap profile says is as of the last collection.
-		runtime.GC()
-		if err := pprof.Lookup("heap").WriteTo(&out, 0); err != nil {
-			return nil, fmt.Errorf("heap profile: %w", err)
-		}
-	case workerv1.ProfileRequest_KIND_CPU:
-		if err := cpuProfile(ctx, &out, r.Seconds); err != nil {
-			return nil, fmt.Errorf("cpu profile: %w", err)
-		}
-	case workerv1.ProfileRequest_KIND_GOROUTINE:
-		if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
-			return nil, fmt.Errorf("goroutines: %w", err)
-		}
-		return &workerv1.ProfileResponse{Data: out.Bytes()[:min(out.Len(), maxProfile)], Format: "text"}, nil
-	default:
-		return nil, fmt.Errorf("profile of kind %s: %w: heap, cpu and goroutine are there", r.Kind, ipc.ErrInvalid)
-	}
-	if out.Len() > maxProfile {
-		return nil, fmt.Errorf("profile: %w: %d bytes, at most %d are sent", ipc.ErrRefused, out.Len(), maxProfile)
-	}
-	return &workerv1.ProfileResponse{Data: out.Bytes(), Format: "pprof"}, nil
-}
-
-// cpuProfile measures for some seconds, or until ctx ends. Only one can be under way in a process.
-func cpuProfile(ctx context.Context, out *bytes.Buffer, seconds float64) error {
-	d := defaultProfileTime
-	if seconds > 0 {
-		d = min(time.Duration(seconds*float64(time.Second)), longestProfileTime)
-	}
-	if err := pprof.StartCPUProfile(out); err != nil {
-		return fmt.Errorf("%w: %w", ipc.ErrBusy, err)
-	}
-	defer pprof.StopCPUProfile()
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return ipc.TakeProfile(ctx, r)
 }

@@ -37,4 +37,4 @@ for unit in systemd-udevd.service systemd-udevd-control.socket systemd-udevd-ker
   ln -sf /dev/null "$units/$unit"
 done
 exec chroot "$root" /usr/bin/env -i container=other PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  /lib/systemd/systemd --system --log-target=console --show-status=no
+  /lib/systemd/systemd --system --log-target=journal --show-status=no

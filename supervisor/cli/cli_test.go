@@ -102,7 +102,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, home: filepath.Join(base, "home"), base: filepath.Join(base, "run"), control: &fakeControl{}, boards: &fakeBoards{}, operations: &fakeOperations{}}
+	r := &rig{t: t, home: filepath.Join(base, "home"), base: filepath.Join(base, "hermes-supervisor"), control: &fakeControl{}, boards: &fakeBoards{}, operations: &fakeOperations{}}
 	dir, err := config.RunDirIn(r.base, r.home)
 	if err != nil {
 		t.Fatal(err)

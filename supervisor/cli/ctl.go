@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -19,7 +20,7 @@ func (p *program) ctl() *cobra.Command {
   hermes-supervisor ctl restart tools`,
 	}, p.ctlStatus(), p.ctlWorkers(), p.ctlRestart(), p.ctlStop(), p.ctlStart(), p.ctlLogs(), p.ctlEvents(), p.ctlTimeline(), p.ctlFds(),
 		p.ctlTop(), p.ctlMem(), p.ctlDrain(), p.ctlResume(), p.ctlReload(),
-		p.ctlWatch(), p.ctlMetrics())
+		p.ctlWatch(), p.ctlMetrics(), p.ctlProfile(), p.ctlPlugins())
 }
 
 // control runs f with a client of the running supervisor.
@@ -28,7 +29,7 @@ func (p *program) control(ctx context.Context, f func(controlv1.ControlClient) e
 }
 
 // completeWorkers offers the names of the running supervisor's workers.
-func (p *program) completeWorkers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeWorkers(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -36,7 +37,9 @@ func (p *program) completeWorkers(c *cobra.Command, args []string, _ string) ([]
 	_ = p.control(c.Context(), func(client controlv1.ControlClient) error {
 		r, err := client.Status(c.Context(), &controlv1.StatusRequest{})
 		for _, w := range r.GetWorkers() {
-			names = append(names, w.Name)
+			if strings.HasPrefix(w.Name, word) {
+				names = append(names, w.Name)
+			}
 		}
 		return err
 	})
@@ -46,7 +49,7 @@ func (p *program) completeWorkers(c *cobra.Command, args []string, _ string) ([]
 // completeProcesses offers the workers and the supervisor itself.
 func (p *program) completeProcesses(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	names, directive := p.completeWorkers(c, args, word)
-	if len(args) == 0 {
+	if len(args) == 0 && strings.HasPrefix(supervisorName, word) {
 		names = append(names, supervisorName)
 	}
 	return names, directive

@@ -48,6 +48,42 @@ func (f *fakeOperations) Reload(context.Context, *controlv1.ReloadRequest) (*con
 	return &controlv1.ReloadResponse{Changes: f.changes}, f.err
 }
 
+func (f *fakeOperations) Profile(_ context.Context, r *controlv1.ProfileRequest) (*controlv1.ProfileResponse, error) {
+	format := "pprof"
+	if r.Kind == "goroutine" {
+		format = "text"
+	}
+	return &controlv1.ProfileResponse{Data: fmt.Appendf(nil, "%s of %s, %gs", r.Kind, r.Worker, r.Seconds), Format: format}, f.err
+}
+
+func TestAProfileIsWrittenToAFileOrStdout(t *testing.T) {
+	r := newRig(t)
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct {
+		args []string
+		file string
+		want string
+	}{
+		{[]string{"agent-1", "heap"}, "agent-1-heap.pprof", "heap of agent-1, 5s"},
+		{[]string{"supervisor", "goroutine"}, "supervisor-goroutine.txt", "goroutine of supervisor, 5s"},
+		{[]string{"tools", "cpu", "--seconds", "2s", "--output", "x"}, "x", "cpu of tools, 2s"},
+	} {
+		out := r.must(append([]string{"ctl", "profile"}, tt.args...)...)
+		text, err := os.ReadFile(tt.file)
+		if err != nil || out != tt.file+"\n" || string(text) != tt.want {
+			t.Errorf("%v: %q, %v, %q", tt.args, out, err, text)
+		}
+	}
+	if out := r.must("ctl", "profile", "tools", "heap", "--output", "-"); out != "heap of tools, 5s" {
+		t.Errorf("%q", out)
+	}
+	for _, args := range [][]string{{"tools", "stack"}, {"tools"}, {"tools", "cpu", "--seconds", "1h"}} {
+		if _, _, code := r.run(append([]string{"ctl", "profile"}, args...)...); code != ipc.ExitUsage {
+			t.Errorf("%v: exit %d", args, code)
+		}
+	}
+}
+
 // grown is a worker that has grown for two minutes and was killed once.
 func grown() *controlv1.SeriesResponse {
 	s := &controlv1.SeriesResponse{Worker: "tools", Pid: 12, FdLimit: 4096, MemoryLimit: 1 << 30}

@@ -37,12 +37,6 @@ var hermesTerminal = []string{
 	"modal_mode", "shell_init_files", "home_mode", "vercel_runtime",
 }
 
-var hermesDisplay = []string{
-	"interface", "streaming", "show_reasoning", "memory_notifications", "file_mutation_verifier", "turn_completion_explainer",
-	"interim_assistant_messages", "tool_progress", "tool_progress_grouping", "runtime_footer", "skin", "language", "platforms",
-	"compact", "bell_on_complete", "personality", "resume_display", "timestamps",
-}
-
 var hermesMemory = []string{"write_approval", "provider", "nudge_interval", "flush_min_turns"}
 
 var hermesApprovals = []string{"cron_mode", "mcp_reload_confirm", "destructive_slash_confirm"}

@@ -209,9 +209,7 @@ func (c *Config) readHermes(root *section) {
 	agent.unusedKeys(hermesAgent...)
 	agent.warnRest()
 
-	display := root.section("display")
-	display.choice("busy_input_mode", &c.busy, "interrupt", "queue", "steer")
-	display.unusedKeys(hermesDisplay...)
+	root.section("display").choice("busy_input_mode", &c.busy, "interrupt", "queue", "steer")
 
 	c.readTerminal(root.section("terminal"))
 

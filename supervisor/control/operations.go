@@ -11,11 +11,13 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 )
 
 // Operations are what an operator looks at and changes beyond single workers.
 type Operations interface {
 	Series(worker string, since time.Time) (*controlv1.SeriesResponse, error)
+	Profile(ctx context.Context, worker string, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error)
 	Pause() (running int)
 	Resume() (was bool)
 	Reload(ctx context.Context) ([]*controlv1.Change, error)
@@ -41,6 +43,20 @@ func (o *operationsService) Resume(context.Context, *controlv1.ResumeRequest) (*
 func (o *operationsService) Reload(ctx context.Context, _ *controlv1.ReloadRequest) (*controlv1.ReloadResponse, error) {
 	changes, err := o.operations.Reload(ctx)
 	return &controlv1.ReloadResponse{Changes: changes}, err
+}
+
+// profileKinds are the names of the command line.
+var profileKinds = map[string]workerv1.ProfileRequest_Kind{
+	"heap": workerv1.ProfileRequest_KIND_HEAP, "cpu": workerv1.ProfileRequest_KIND_CPU, "goroutine": workerv1.ProfileRequest_KIND_GOROUTINE,
+}
+
+func (o *operationsService) Profile(ctx context.Context, r *controlv1.ProfileRequest) (*controlv1.ProfileResponse, error) {
+	kind, ok := profileKinds[r.Kind]
+	if !ok {
+		return nil, fmt.Errorf("profile of kind %q: %w: heap, cpu and goroutine are there", r.Kind, ipc.ErrInvalid)
+	}
+	p, err := o.operations.Profile(ctx, r.Worker, &workerv1.ProfileRequest{Kind: kind, Seconds: r.Seconds})
+	return &controlv1.ProfileResponse{Data: p.GetData(), Format: p.GetFormat()}, err
 }
 
 func (o *operationsService) Ping(context.Context, *controlv1.PingRequest) (*controlv1.PingResponse, error) {

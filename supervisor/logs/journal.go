@@ -40,6 +40,10 @@ func (l Line) Journal() JournalEntry {
 			break
 		}
 		name := journalName(f.Key)
+		if l.Worker == Supervisor && (name == journalWorker || name == journalPID) {
+			e.Fields[name] = f.Value // what the supervisor says of a worker is found with what that says itself
+			continue
+		}
 		if f.Key == "turn" || f.Key == "turn_id" {
 			name = journalTurn
 		}

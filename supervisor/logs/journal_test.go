@@ -28,6 +28,13 @@ func TestALineHasItsWorkerPIDAndTurnAsFields(t *testing.T) {
 	}
 }
 
+func TestWhatTheSupervisorSaysOfAWorkerIsFoundWithIt(t *testing.T) {
+	l := Line{Worker: Supervisor, PID: 1, Level: hclog.Info, Stream: StreamLog, Message: "worker_ready", Fields: []Field{{"worker", "tools"}, {"pid", "42"}}}
+	if f := l.Journal().Fields; f["HERMES_WORKER"] != "tools" || f["HERMES_PID"] != "42" {
+		t.Errorf("fields %v", f)
+	}
+}
+
 // The journal's daemon may be restarted: what it does not take goes to stderr, which systemd holds for it.
 func TestWhatTheJournalRefusesIsWritten(t *testing.T) {
 	var out bytes.Buffer

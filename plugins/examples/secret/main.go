@@ -66,7 +66,5 @@ func temperature(ctx context.Context, c *plugins.Call, a args) (r result, err er
 }
 
 func main() {
-	plugins.Main("secret", "0.1.0", plugins.Func("temperature", "Temperature in a city, now.", temperature,
-		plugins.ReadOnly(), plugins.Timeout(5*time.Second, 30*time.Second),
-		plugins.UsesSecret("WEATHER_API_KEY"), plugins.ConnectsTo())) // any port: the address is a setting
+	plugins.Main("secret", "0.1.0", plugins.Func("temperature", "Temperature in a city, now.", temperature, plugins.ReadOnly(), plugins.Timeout(5*time.Second, 30*time.Second)))
 }

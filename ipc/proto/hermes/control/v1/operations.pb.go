@@ -434,6 +434,118 @@ func (x *ResumeResponse) GetWasDrained() bool {
 	return false
 }
 
+type ProfileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`     // "supervisor" for the supervisor itself
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`         // heap | cpu | goroutine
+	Seconds       float64                `protobuf:"fixed64,3,opt,name=seconds,proto3" json:"seconds,omitempty"` // of a cpu profile, 0: five
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfileRequest) Reset() {
+	*x = ProfileRequest{}
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfileRequest) ProtoMessage() {}
+
+func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfileRequest.ProtoReflect.Descriptor instead.
+func (*ProfileRequest) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ProfileRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *ProfileRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ProfileRequest) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+type ProfileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Format        string                 `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"` // pprof | text
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfileResponse) Reset() {
+	*x = ProfileResponse{}
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfileResponse) ProtoMessage() {}
+
+func (x *ProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfileResponse.ProtoReflect.Descriptor instead.
+func (*ProfileResponse) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ProfileResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ProfileResponse) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
+}
+
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -442,7 +554,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +566,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +579,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{7}
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 type PingResponse struct {
@@ -478,7 +590,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +602,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +615,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 type ReloadRequest struct {
@@ -514,7 +626,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[9]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +638,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[9]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +651,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 type ReloadResponse struct {
@@ -551,7 +663,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[10]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +675,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[10]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +688,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReloadResponse) GetChanges() []*Change {
@@ -598,7 +710,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[11]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +722,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_operations_proto_msgTypes[11]
+	mi := &file_hermes_control_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +735,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_hermes_control_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Change) GetWhat() string {
@@ -682,7 +794,14 @@ const file_hermes_control_v1_operations_proto_rawDesc = "" +
 	"\rResumeRequest\"1\n" +
 	"\x0eResumeResponse\x12\x1f\n" +
 	"\vwas_drained\x18\x01 \x01(\bR\n" +
-	"wasDrained\"\r\n" +
+	"wasDrained\"V\n" +
+	"\x0eProfileRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
+	"\aseconds\x18\x03 \x01(\x01R\aseconds\"=\n" +
+	"\x0fProfileResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06format\x18\x02 \x01(\tR\x06format\"\r\n" +
 	"\vPingRequest\"\x0e\n" +
 	"\fPingResponse\"\x0f\n" +
 	"\rReloadRequest\"E\n" +
@@ -691,12 +810,13 @@ const file_hermes_control_v1_operations_proto_rawDesc = "" +
 	"\x06Change\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
-	"\x06effect\x18\x03 \x01(\tR\x06effect2\x8e\x03\n" +
+	"\x06effect\x18\x03 \x01(\tR\x06effect2\xe0\x03\n" +
 	"\n" +
 	"Operations\x12M\n" +
 	"\x06Series\x12 .hermes.control.v1.SeriesRequest\x1a!.hermes.control.v1.SeriesResponse\x12J\n" +
 	"\x05Drain\x12\x1f.hermes.control.v1.DrainRequest\x1a .hermes.control.v1.DrainResponse\x12M\n" +
-	"\x06Resume\x12 .hermes.control.v1.ResumeRequest\x1a!.hermes.control.v1.ResumeResponse\x12G\n" +
+	"\x06Resume\x12 .hermes.control.v1.ResumeRequest\x1a!.hermes.control.v1.ResumeResponse\x12P\n" +
+	"\aProfile\x12!.hermes.control.v1.ProfileRequest\x1a\".hermes.control.v1.ProfileResponse\x12G\n" +
 	"\x04Ping\x12\x1e.hermes.control.v1.PingRequest\x1a\x1f.hermes.control.v1.PingResponse\x12M\n" +
 	"\x06Reload\x12 .hermes.control.v1.ReloadRequest\x1a!.hermes.control.v1.ReloadResponseBVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
 
@@ -712,36 +832,40 @@ func file_hermes_control_v1_operations_proto_rawDescGZIP() []byte {
 	return file_hermes_control_v1_operations_proto_rawDescData
 }
 
-var file_hermes_control_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_hermes_control_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_hermes_control_v1_operations_proto_goTypes = []any{
-	(*SeriesRequest)(nil),  // 0: hermes.control.v1.SeriesRequest
-	(*SeriesResponse)(nil), // 1: hermes.control.v1.SeriesResponse
-	(*Reading)(nil),        // 2: hermes.control.v1.Reading
-	(*DrainRequest)(nil),   // 3: hermes.control.v1.DrainRequest
-	(*DrainResponse)(nil),  // 4: hermes.control.v1.DrainResponse
-	(*ResumeRequest)(nil),  // 5: hermes.control.v1.ResumeRequest
-	(*ResumeResponse)(nil), // 6: hermes.control.v1.ResumeResponse
-	(*PingRequest)(nil),    // 7: hermes.control.v1.PingRequest
-	(*PingResponse)(nil),   // 8: hermes.control.v1.PingResponse
-	(*ReloadRequest)(nil),  // 9: hermes.control.v1.ReloadRequest
-	(*ReloadResponse)(nil), // 10: hermes.control.v1.ReloadResponse
-	(*Change)(nil),         // 11: hermes.control.v1.Change
+	(*SeriesRequest)(nil),   // 0: hermes.control.v1.SeriesRequest
+	(*SeriesResponse)(nil),  // 1: hermes.control.v1.SeriesResponse
+	(*Reading)(nil),         // 2: hermes.control.v1.Reading
+	(*DrainRequest)(nil),    // 3: hermes.control.v1.DrainRequest
+	(*DrainResponse)(nil),   // 4: hermes.control.v1.DrainResponse
+	(*ResumeRequest)(nil),   // 5: hermes.control.v1.ResumeRequest
+	(*ResumeResponse)(nil),  // 6: hermes.control.v1.ResumeResponse
+	(*ProfileRequest)(nil),  // 7: hermes.control.v1.ProfileRequest
+	(*ProfileResponse)(nil), // 8: hermes.control.v1.ProfileResponse
+	(*PingRequest)(nil),     // 9: hermes.control.v1.PingRequest
+	(*PingResponse)(nil),    // 10: hermes.control.v1.PingResponse
+	(*ReloadRequest)(nil),   // 11: hermes.control.v1.ReloadRequest
+	(*ReloadResponse)(nil),  // 12: hermes.control.v1.ReloadResponse
+	(*Change)(nil),          // 13: hermes.control.v1.Change
 }
 var file_hermes_control_v1_operations_proto_depIdxs = []int32{
 	2,  // 0: hermes.control.v1.SeriesResponse.readings:type_name -> hermes.control.v1.Reading
-	11, // 1: hermes.control.v1.ReloadResponse.changes:type_name -> hermes.control.v1.Change
+	13, // 1: hermes.control.v1.ReloadResponse.changes:type_name -> hermes.control.v1.Change
 	0,  // 2: hermes.control.v1.Operations.Series:input_type -> hermes.control.v1.SeriesRequest
 	3,  // 3: hermes.control.v1.Operations.Drain:input_type -> hermes.control.v1.DrainRequest
 	5,  // 4: hermes.control.v1.Operations.Resume:input_type -> hermes.control.v1.ResumeRequest
-	7,  // 5: hermes.control.v1.Operations.Ping:input_type -> hermes.control.v1.PingRequest
-	9,  // 6: hermes.control.v1.Operations.Reload:input_type -> hermes.control.v1.ReloadRequest
-	1,  // 7: hermes.control.v1.Operations.Series:output_type -> hermes.control.v1.SeriesResponse
-	4,  // 8: hermes.control.v1.Operations.Drain:output_type -> hermes.control.v1.DrainResponse
-	6,  // 9: hermes.control.v1.Operations.Resume:output_type -> hermes.control.v1.ResumeResponse
-	8,  // 10: hermes.control.v1.Operations.Ping:output_type -> hermes.control.v1.PingResponse
-	10, // 11: hermes.control.v1.Operations.Reload:output_type -> hermes.control.v1.ReloadResponse
-	7,  // [7:12] is the sub-list for method output_type
-	2,  // [2:7] is the sub-list for method input_type
+	7,  // 5: hermes.control.v1.Operations.Profile:input_type -> hermes.control.v1.ProfileRequest
+	9,  // 6: hermes.control.v1.Operations.Ping:input_type -> hermes.control.v1.PingRequest
+	11, // 7: hermes.control.v1.Operations.Reload:input_type -> hermes.control.v1.ReloadRequest
+	1,  // 8: hermes.control.v1.Operations.Series:output_type -> hermes.control.v1.SeriesResponse
+	4,  // 9: hermes.control.v1.Operations.Drain:output_type -> hermes.control.v1.DrainResponse
+	6,  // 10: hermes.control.v1.Operations.Resume:output_type -> hermes.control.v1.ResumeResponse
+	8,  // 11: hermes.control.v1.Operations.Profile:output_type -> hermes.control.v1.ProfileResponse
+	10, // 12: hermes.control.v1.Operations.Ping:output_type -> hermes.control.v1.PingResponse
+	12, // 13: hermes.control.v1.Operations.Reload:output_type -> hermes.control.v1.ReloadResponse
+	8,  // [8:14] is the sub-list for method output_type
+	2,  // [2:8] is the sub-list for method input_type
 	2,  // [2:2] is the sub-list for extension type_name
 	2,  // [2:2] is the sub-list for extension extendee
 	0,  // [0:2] is the sub-list for field type_name
@@ -758,7 +882,7 @@ func file_hermes_control_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_control_v1_operations_proto_rawDesc), len(file_hermes_control_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

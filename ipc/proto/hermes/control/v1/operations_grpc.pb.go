@@ -19,11 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Operations_Series_FullMethodName = "/hermes.control.v1.Operations/Series"
-	Operations_Drain_FullMethodName  = "/hermes.control.v1.Operations/Drain"
-	Operations_Resume_FullMethodName = "/hermes.control.v1.Operations/Resume"
-	Operations_Ping_FullMethodName   = "/hermes.control.v1.Operations/Ping"
-	Operations_Reload_FullMethodName = "/hermes.control.v1.Operations/Reload"
+	Operations_Series_FullMethodName  = "/hermes.control.v1.Operations/Series"
+	Operations_Drain_FullMethodName   = "/hermes.control.v1.Operations/Drain"
+	Operations_Resume_FullMethodName  = "/hermes.control.v1.Operations/Resume"
+	Operations_Profile_FullMethodName = "/hermes.control.v1.Operations/Profile"
+	Operations_Ping_FullMethodName    = "/hermes.control.v1.Operations/Ping"
+	Operations_Reload_FullMethodName  = "/hermes.control.v1.Operations/Reload"
 )
 
 // OperationsClient is the client API for Operations service.
@@ -38,6 +39,8 @@ type OperationsClient interface {
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
 	// Resume undoes Drain.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
+	// Profile asks a worker, or the supervisor itself, what its runtime knows.
+	Profile(ctx context.Context, in *ProfileRequest, opts ...grpc.CallOption) (*ProfileResponse, error)
 	// Ping answers; the watchdog asks itself by it whether the control socket still serves.
 	Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingResponse, error)
 	// Reload reads the configuration again and applies what can change while running.
@@ -82,6 +85,16 @@ func (c *operationsClient) Resume(ctx context.Context, in *ResumeRequest, opts .
 	return out, nil
 }
 
+func (c *operationsClient) Profile(ctx context.Context, in *ProfileRequest, opts ...grpc.CallOption) (*ProfileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProfileResponse)
+	err := c.cc.Invoke(ctx, Operations_Profile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operationsClient) Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PingResponse)
@@ -114,6 +127,8 @@ type OperationsServer interface {
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	// Resume undoes Drain.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
+	// Profile asks a worker, or the supervisor itself, what its runtime knows.
+	Profile(context.Context, *ProfileRequest) (*ProfileResponse, error)
 	// Ping answers; the watchdog asks itself by it whether the control socket still serves.
 	Ping(context.Context, *PingRequest) (*PingResponse, error)
 	// Reload reads the configuration again and applies what can change while running.
@@ -136,6 +151,9 @@ func (UnimplementedOperationsServer) Drain(context.Context, *DrainRequest) (*Dra
 }
 func (UnimplementedOperationsServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
+}
+func (UnimplementedOperationsServer) Profile(context.Context, *ProfileRequest) (*ProfileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Profile not implemented")
 }
 func (UnimplementedOperationsServer) Ping(context.Context, *PingRequest) (*PingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ping not implemented")
@@ -218,6 +236,24 @@ func _Operations_Resume_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Profile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProfileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Profile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Profile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Profile(ctx, req.(*ProfileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operations_Ping_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PingRequest)
 	if err := dec(in); err != nil {
@@ -272,6 +308,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resume",
 			Handler:    _Operations_Resume_Handler,
+		},
+		{
+			MethodName: "Profile",
+			Handler:    _Operations_Profile_Handler,
 		},
 		{
 			MethodName: "Ping",
