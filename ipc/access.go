@@ -56,6 +56,10 @@ var access = map[string][]string{
 	"/hermes.host.v1.Events/Publish": {RoleAgent, RoleTools, RoleGateway, RoleKanban, RoleCron},
 	"/hermes.host.v1.Config/Secret":  {RoleAgent, RoleTools, RoleGateway, RoleCron, RolePlugin},
 
+	"/hermes.control.v1.Maintenance/Copy":     {RoleOperator},
+	"/hermes.control.v1.Maintenance/Check":    {RoleOperator},
+	"/hermes.control.v1.Maintenance/Optimize": {RoleOperator},
+
 	"/hermes.control.v1.Control/Status":        {RoleOperator},
 	"/hermes.control.v1.Control/RestartWorker": {RoleOperator},
 	"/hermes.control.v1.Control/StopWorker":    {RoleOperator},

@@ -195,9 +195,15 @@ func (d *database) connect() (*conn, *guard, error) {
 func (d *database) run(c *conn, k kind, x index) {
 	d.w = &writer{
 		database: d, conn: c, indexed: k.indexed, kept: k.foreign, readOnly: d.guard == nil,
-		queue: make(chan *request, queueLength), quit: make(chan struct{}), ended: make(chan struct{}),
+		queue: make(chan *request, queueLength), jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	d.w.dataVersion, _ = foreignCommits(c)
+	if k.indexed {
+		var newest float64
+		if (&tx{conn: c, ctx: background}).get("SELECT received_at FROM hs_inbox ORDER BY id DESC LIMIT 1", nil, &newest) == nil {
+			d.w.lookAtClock(instant(&newest))
+		}
+	}
 	if k.indexed && !d.w.readOnly {
 		d.w.retention.keep = d.keep
 		d.w.filler.init(x)

@@ -222,3 +222,24 @@ func (w *writer) leaveAlone() {
 		}
 	}
 }
+
+// clockSlack is how far a clock may be set back without a word: a time server does that.
+const clockSlack = time.Minute
+
+// lookAtClock tells when the newest message is from the future. Nothing depends on it here, order is by number; but people
+// wonder, and retries that wait for a time wait long.
+func (w *writer) lookAtClock(newest time.Time) {
+	if newest.Sub(w.now()) <= clockSlack {
+		return
+	}
+	w.newest = newest
+	w.health.set(CondClock, stateDegraded, fmt.Sprintf("the clock says %s, but the newest message is of %s",
+		w.now().Format(time.DateTime), newest.In(w.now().Location()).Format(time.DateTime)))
+}
+
+func (w *writer) watchClock() {
+	if !w.newest.IsZero() && !w.now().Before(w.newest) {
+		w.newest = time.Time{}
+		w.health.clear(CondClock)
+	}
+}

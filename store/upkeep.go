@@ -97,6 +97,7 @@ func (w *writer) idle() {
 		return
 	}
 	w.watch()
+	w.watchClock()
 	w.readers.interrupt(gatePatience)
 	w.lookAtSpace()
 	w.mergeIndex()
@@ -214,3 +215,6 @@ func freeSpace(path string) (int64, error) {
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }
+
+// FreeSpace is how many bytes an ordinary user may still write below a folder.
+func FreeSpace(dir string) (int64, error) { return freeSpace(dir) }

@@ -45,6 +45,7 @@ type writer struct {
 	queue    chan *request
 	batch    []*request
 	stopping sync.Once
+	jobs     chan job
 	quit     chan struct{} // closed: finish what is queued and end
 	ended    chan struct{} // closed when the loop has ended
 	progress atomic.Uint64
@@ -66,7 +67,8 @@ type writer struct {
 	captured    string // folder with a copy of the retired files, while they are not healed
 	lastHeal    time.Time
 	lastForeign time.Time
-	dataVersion int64 // SQLite's count of foreign commits
+	dataVersion int64     // SQLite's count of foreign commits
+	newest      time.Time // of what is stored, if the clock was behind it at the start
 }
 
 // do runs fn in a transaction and returns after COMMIT. fn may run twice, the first time in a transaction that is thrown
@@ -134,6 +136,8 @@ func (w *writer) loop() {
 		case r := <-w.queue:
 			w.gather(r)
 			w.work()
+		case j := <-w.jobs:
+			j.done <- j.run(w.conn)
 		case <-w.readers.drained:
 			w.restartWAL()
 		case <-w.filler.fires():

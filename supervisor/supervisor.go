@@ -29,6 +29,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/maintenance"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/pairing"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sessions"
@@ -216,6 +217,13 @@ func (s *supervisor) cleanUpAfterTheLast() {
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {
 	home := s.config().Home
+	restored, err := finishRestore(home)
+	if err != nil {
+		return err
+	}
+	if len(restored) > 0 {
+		s.log.Warn("a restore that was cut off was finished", "files", len(restored))
+	}
 	options := store.Options{Now: s.now, Log: s.log.Named("store"), Keep: s.o.Config.Supervisor.Retention}
 	// Events and boards are read by people and once in a while; the store's own number of readers is for turns. Each is a
 	// quarter MiB of page cache, schema and statements, and two descriptors.
@@ -263,6 +271,7 @@ func (s *supervisor) listen() error {
 		Register: func(g *grpc.Server) {
 			s.hub.RegisterBoards(g)
 			s.plugins.register(g)
+			controlv1.RegisterMaintenanceServer(g, maintenance.New(s.o.Config.Home, ownStores{s}))
 			controlv1.RegisterPairingServer(g, NewPairing(s.pairing))
 			state := filepath.Join(s.o.Config.Home, "state.db")
 			controlv1.RegisterSessionsServer(g, sessions.New(s.store, func() error { return store.NotHeld(state) }))
@@ -302,6 +311,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Go(func() { s.adapters.run(background) })
 	running.Go(func() { s.plugins.run(background) })
 	running.Go(func() { s.history.run(background) })
+	running.Go(func() { s.keepSnapshots(background) })
 	running.Go(func() { s.lookAtUnit(ctx) })
 	running.Go(func() { s.tellServiceManager(background) })
 	s.tellOfRestart(ctx)

@@ -34,7 +34,8 @@ A session is named by its id, the beginning of its id, its title, or "latest".`,
   hermes-supervisor sessions export --older-than 90d old.jsonl
   hermes-supervisor sessions prune --older-than 90d --dry-run`,
 	}, p.sessionsList(), p.sessionsShow(), p.sessionsBrowse(), p.sessionsSearch(), p.sessionsExport(), p.sessionsImport(),
-		p.sessionsRename(), p.sessionsArchive(), p.sessionsDelete(), p.sessionsPrune(), p.sessionsStats())
+		p.sessionsRename(), p.sessionsArchive(), p.sessionsDelete(), p.sessionsPrune(), p.sessionsStats(), p.sessionsRecover(),
+		p.sessionsOptimize(), p.sessionsOptimizeStorage())
 }
 
 // stateFile is the store of conversations in a home.

@@ -109,15 +109,18 @@ type Supervisor struct {
 	TurnsPerAgent  int // running turns one agent worker takes
 	ToolsAtOnce    int // parallel tool calls of one turn
 	DrainTimeout   time.Duration
-	HealthInterval time.Duration
-	Retention      time.Duration // of the books of turns that have ended; 0: for ever
-	Limits         Limits
-	TotalMemory    int64          // bytes that all workers together may hold; 0: three quarters of the machine's
-	Workers        map[string]Own // by worker name or role
-	Restart        Restart
-	Libexec        string            // folder of the worker binaries, empty to search
-	Plugins        map[string]Plugin // by name, and DefaultPlugin; zero fields mean those of the latter
-	LogLevel       string            // debug, info, warn or error: lines below are not kept
+	// SnapshotInterval is the time between two snapshots of the home, 0 for none; SnapshotKeep is how many of them stay.
+	SnapshotInterval time.Duration
+	SnapshotKeep     int
+	HealthInterval   time.Duration
+	Retention        time.Duration // of the books of turns that have ended; 0: for ever
+	Limits           Limits
+	TotalMemory      int64          // bytes that all workers together may hold; 0: three quarters of the machine's
+	Workers          map[string]Own // by worker name or role
+	Restart          Restart
+	Libexec          string            // folder of the worker binaries, empty to search
+	Plugins          map[string]Plugin // by name, and DefaultPlugin; zero fields mean those of the latter
+	LogLevel         string            // debug, info, warn or error: lines below are not kept
 }
 
 // Limits bound one worker. Zero means no limit of ours.
@@ -165,6 +168,10 @@ const (
 	defaultToolsAtOnce = 8
 	// Long enough for most replies, short enough for a reboot: systemd's own default to stop is 90 s.
 	defaultDrainTimeout = 60 * time.Second
+	// A week of days: what was damaged or deleted is often noticed after the weekend. A snapshot is about as large as
+	// the store, and none is made that would leave less than 1 GiB.
+	defaultSnapshotInterval = 24 * time.Hour
+	defaultSnapshotKeep     = 7
 	// Three missed make a worker frozen: found within 6 s, at a cost of one small RPC a worker.
 	defaultHealthInterval = 2 * time.Second
 	// A platform delivers a message again for days at most; a person asks what became of one for weeks.
@@ -203,12 +210,15 @@ func defaults() *Config {
 			TurnsPerAgent:  defaultTurnsPerAgent,
 			ToolsAtOnce:    defaultToolsAtOnce,
 			DrainTimeout:   defaultDrainTimeout,
-			HealthInterval: defaultHealthInterval,
-			Retention:      defaultRetention,
-			Limits:         Limits{FDs: defaultFDs, Memory: defaultMemory},
-			Workers:        map[string]Own{},
-			Restart:        Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane, Recycles: defaultRecycles},
-			LogLevel:       defaultLogLevel,
+
+			SnapshotInterval: defaultSnapshotInterval,
+			SnapshotKeep:     defaultSnapshotKeep,
+			HealthInterval:   defaultHealthInterval,
+			Retention:        defaultRetention,
+			Limits:           Limits{FDs: defaultFDs, Memory: defaultMemory},
+			Workers:          map[string]Own{},
+			Restart:          Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane, Recycles: defaultRecycles},
+			LogLevel:         defaultLogLevel,
 		},
 		FileReadMaxChars:    defaultFileReadMax,
 		ContextFileMaxChars: defaultContextMax,

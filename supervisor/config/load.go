@@ -268,6 +268,8 @@ func (c *Config) readSupervisor(root *section) {
 	s.integer("turns_per_agent", &v.TurnsPerAgent, 1, 1000)
 	s.integer("tools_at_once", &v.ToolsAtOnce, 1, 64)
 	s.duration("drain_timeout", &v.DrainTimeout, 0, time.Hour)
+	s.duration("snapshot_interval", &v.SnapshotInterval, 0, 30*24*time.Hour)
+	s.integer("snapshot_keep", &v.SnapshotKeep, 1, 1000)
 	s.duration("health_interval", &v.HealthInterval, 100*time.Millisecond, 5*time.Minute)
 	s.duration("retention", &v.Retention, 0, 100*365*24*time.Hour)
 	s.duration("notify_interval", &c.Kanban.Interval, 100*time.Millisecond, time.Hour)

@@ -76,6 +76,9 @@ type supervisorDoc struct {
 	Restart        restartDoc           `json:"restart" yaml:"restart"`
 	Plugins        map[string]pluginDoc `json:"plugins,omitempty" yaml:"plugins,omitempty"`
 	LogLevel       string               `json:"log_level" yaml:"log_level"`
+
+	SnapshotInterval string `json:"snapshot_interval" yaml:"snapshot_interval"`
+	SnapshotKeep     int    `json:"snapshot_keep" yaml:"snapshot_keep"`
 }
 
 type limitsDoc struct {
@@ -142,6 +145,8 @@ func (s *Supervisor) document() supervisorDoc {
 		DrainTimeout: FormatDuration(s.DrainTimeout), HealthInterval: FormatDuration(s.HealthInterval), Retention: FormatDuration(s.Retention),
 		Libexec: s.Libexec, LogLevel: s.LogLevel, Limits: s.Limits.document(), Workers: map[string]ownDoc{},
 		Restart: s.Restart.document(),
+
+		SnapshotInterval: FormatDuration(s.SnapshotInterval), SnapshotKeep: s.SnapshotKeep,
 	}
 	if s.TotalMemory > 0 {
 		d.TotalMemory = FormatSize(s.TotalMemory)

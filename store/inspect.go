@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// An Inspection is what was found in a database that was read as a whole.
+type Inspection struct {
+	Bytes, WALBytes, FreeBytes int64
+	Sessions, Messages         int64
+	JournalMode                string
+	Damage                     []string // of tables and their indices, empty if sound
+	IndexDamage                []string // of full-text indices, which can be built again
+}
+
+// maxFindings is how much of a damage is told: more says nothing new.
+const maxFindings = 20
+
+// Inspect reads a whole database on a connection of its own and changes nothing. It takes about 6 s a GiB, during which
+// its WAL is not emptied.
+func Inspect(ctx context.Context, path string) (i Inspection, err error) {
+	path = resolve(path)
+	mode := "mode=ro&_busy_timeout=5000"
+	if p, err := placeOf(filepath.Dir(path)); err == nil && p.readOnly && sizeOf(path+"-wal") == 0 {
+		mode += "&immutable=1"
+	}
+	c, err := dial(path, mode, "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
+	if err != nil {
+		return i, fmt.Errorf("inspect %s: %w", path, explain(err))
+	}
+	defer c.close()
+	i.Bytes, i.WALBytes = sizeOf(path), sizeOf(path+"-wal")
+	t := &tx{conn: c, ctx: ctx}
+	if err := i.read(t); err != nil && !isDamage(err) {
+		return i, fmt.Errorf("inspect %s: %w", path, explain(err))
+	} else if err != nil {
+		i.Damage = append(i.Damage, err.Error())
+	}
+	return i, ctx.Err()
+}
+
+func (i *Inspection) read(t *tx) error {
+	if err := t.get("SELECT journal_mode, freelist_count * page_size FROM pragma_journal_mode, pragma_freelist_count, pragma_page_size", nil, &i.JournalMode, &i.FreeBytes); err != nil {
+		return err
+	}
+	found, err := all(t, scanString, fmt.Sprintf("PRAGMA integrity_check(%d)", maxFindings))
+	if err != nil {
+		return err
+	}
+	for _, text := range found {
+		switch {
+		case text == "ok":
+		case strings.Contains(strings.ToLower(text), "fts5"):
+			i.IndexDamage = append(i.IndexDamage, text)
+		default:
+			i.Damage = append(i.Damage, text)
+		}
+	}
+	broken, err := all(t, scanString, fmt.Sprintf(`SELECT "table" || ' row ' || coalesce(rowid, '?') || ' points to nothing in ' || parent FROM pragma_foreign_key_check LIMIT %d`, maxFindings))
+	if err != nil {
+		return err
+	}
+	i.Damage = append(i.Damage, broken...)
+	tables, err := all(t, scanString, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('sessions', 'messages')")
+	if err != nil || len(tables) < 2 {
+		return err
+	}
+	return t.get("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)", nil, &i.Sessions, &i.Messages)
+}

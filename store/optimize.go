@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// optimizePages is how much of an index one step merges: a few milliseconds.
+const optimizePages = 64
+
+// Optimize merges the full-text indices of the file, in steps between which requests run, until nothing is left to merge.
+// It returns the number of steps that did something.
+func (s *State) Optimize(ctx context.Context) (steps int64, err error) {
+	if s.guard == nil {
+		return 0, fmt.Errorf("optimize: %w: %s", ErrReadOnly, s.path)
+	}
+	tables, err := read(ctx, s.database, func(t *tx) ([]string, error) { return ftsTables(t) })
+	if err != nil {
+		return 0, err
+	}
+	for _, table := range tables {
+		for first := true; ; first = false {
+			more, err := s.mergeStep(ctx, table, first)
+			if err != nil {
+				return steps, fmt.Errorf("optimize %s: %w", table, err)
+			}
+			if !more {
+				break
+			}
+			steps++
+		}
+	}
+	return steps, nil
+}
+
+// mergeStep merges a part of an index. The first one of an index has it merge everything into one in the end. FTS5 tells
+// by the number of changed rows whether it did anything.
+func (s *State) mergeStep(ctx context.Context, table string, first bool) (more bool, err error) {
+	pages := optimizePages
+	if first {
+		pages = -pages
+	}
+	return write(ctx, s.database, func(t *tx) (bool, error) {
+		var before, after int64
+		if err := t.get("SELECT total_changes()", nil, &before); err != nil {
+			return false, err
+		}
+		if _, err := t.run(fmt.Sprintf("INSERT INTO %s(%s, rank) VALUES('merge', %d)", quote(table), quote(table), pages)); err != nil {
+			return false, err
+		}
+		err := t.get("SELECT total_changes()", nil, &after)
+		return after-before >= 2, err
+	})
+}
+
+func ftsTables(t *tx) ([]string, error) {
+	return all(t, scanString, "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%fts5%' ORDER BY name")
+}
+
+// Vacuum rewrites the file without what is empty in it. It holds all requests up for its time, some seconds a GiB, and
+// needs as much room again; it is for a file that this process alone uses. A killed one leaves the file as it was.
+func (s *State) Vacuum(ctx context.Context) error {
+	if s.guard == nil {
+		return fmt.Errorf("vacuum: %w: %s", ErrReadOnly, s.path)
+	}
+	if free, err := freeSpace(s.path); err == nil && free < sizeOf(s.path)+captureRoom {
+		return fmt.Errorf("vacuum: %w: it needs %d MiB, %d are free", ErrDiskFull, (sizeOf(s.path)+captureRoom)>>20, free>>20)
+	}
+	err := s.w.between(ctx, func(c *conn) error {
+		stop := s.w.beatWhile()
+		defer stop()
+		return c.script("VACUUM")
+	})
+	if err != nil {
+		return fmt.Errorf("vacuum %s: %w", s.path, explain(err))
+	}
+	return nil
+}
+
+// beatWhile keeps the progress going while the loop is in one long call on purpose.
+func (w *writer) beatWhile() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				w.progress.Add(1)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// IndexLayout says whether the full-text index of the file has the layout of older versions of Hermes, in which each text
+// is stored a second time.
+func (s *State) IndexLayout(ctx context.Context) (legacy bool, err error) {
+	return read(ctx, s.database, func(t *tx) (bool, error) {
+		var sql string
+		err := t.get("SELECT coalesce((SELECT sql FROM sqlite_schema WHERE name = 'messages_fts'), 'tool_name')", nil, &sql)
+		return !strings.Contains(sql, "tool_name"), err
+	})
+}
+
+// ConvertIndex builds the full-text index of the file again in the newest layout, if it has the one of older versions of
+// Hermes. It returns when the index is whole; requests go on meanwhile, and a process that is killed is followed by one that
+// goes on. tell is called once in a while with how much is done, in percent.
+func (s *State) ConvertIndex(ctx context.Context, tell func(percent int)) error {
+	version, err := read(ctx, s.database, func(t *tx) (int, error) { return schemaVersion(t) })
+	if err != nil {
+		return err
+	}
+	if version < viewsSince {
+		return fmt.Errorf("%w: the file is of schema %d, whose Hermes knows no other layout than the one that it has", ErrInvalid, version)
+	}
+	err = s.w.between(ctx, func(*conn) error {
+		if err := s.w.giveUpIndex(); err != nil {
+			return err
+		}
+		s.w.filler.wake(fillEvery)
+		return nil
+	})
+	for err == nil {
+		var x IndexState
+		if x, err = s.IndexState(ctx); err != nil {
+			break
+		}
+		if tell(x.Percent()); x.Present && !x.Stale && x.Indexed >= x.Total {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return fmt.Errorf("convert the full-text index of %s: %w", s.path, err)
+}

@@ -1,0 +1,252 @@
+package backup_test
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+
+// home makes a home with these files; a name that ends in .db holds what a Copier of the test copies.
+func home(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// plain stands for a copy through SQLite and shows that it was one.
+func plain(dir string) backup.Copier {
+	return func(_ context.Context, name, to string) error {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, append([]byte("copied "), b...), 0o600)
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func sound(string) error { return nil }
+
+var usual = map[string]string{
+	"state.db": "state", "state.db-wal": "wal", "kanban.db": "board", "kanban/boards/work/kanban.db": "work", "config.yaml": "model: x",
+	".env": "KEY=1", "SOUL.md": "me", "memories/MEMORY.md": "facts", "node_modules/x": "no", "cache/y": "no", "gateway.pid": "1",
+	"supervisor.db": "events", "state.db.retired-wal-1/state.db": "evidence",
+}
+
+func TestASnapshotHoldsStoresAndSettings(t *testing.T) {
+	dir := home(t, usual)
+	s, err := backup.Quick(t.Context(), dir, "by hand!", noon, plain(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ID != "20261201-120000-by_hand_" || s.FileCount != 5 || len(s.FailedDBs) != 0 {
+		t.Errorf("snapshot is %+v", s)
+	}
+	at := filepath.Join(dir, "state-snapshots", s.ID)
+	for name, want := range map[string]string{"state.db": "copied state", "kanban/boards/work/kanban.db": "copied work", ".env": "KEY=1", "SOUL.md": ""} {
+		if got := read(t, filepath.Join(at, name)); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	list, err := backup.List(dir)
+	if err != nil || len(list) != 1 || list[0].TotalSize != s.TotalSize {
+		t.Errorf("list is %+v, %v", list, err)
+	}
+	if st, err := os.Stat(at); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("mode is %v, %v", st.Mode(), err)
+	}
+}
+
+func TestAStoreThatCannotBeCopiedDoesNotCostTheRest(t *testing.T) {
+	dir := home(t, usual)
+	s, err := backup.Quick(t.Context(), dir, "", noon, func(ctx context.Context, name, to string) error {
+		if name == "kanban.db" {
+			return errors.New("damaged")
+		}
+		return plain(dir)(ctx, name, to)
+	})
+	if err == nil || !slices.Equal(s.FailedDBs, []string{"kanban.db"}) || s.Files["state.db"] == 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestPruningKeepsTheNewestWholeSnapshots(t *testing.T) {
+	dir := home(t, map[string]string{"config.yaml": "x"})
+	for i := range 5 {
+		if _, err := backup.Quick(t.Context(), dir, "", noon.Add(time.Duration(i)*time.Hour), plain(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removed, err := backup.Prune(dir, 2)
+	if err != nil || len(removed) != 3 {
+		t.Fatalf("removed %+v, %v", removed, err)
+	}
+	list, err := backup.List(dir)
+	if err != nil || len(list) != 2 || list[0].ID != "20261201-160000" {
+		t.Errorf("left %+v, %v", list, err)
+	}
+}
+
+func TestABackupLeavesOutWhatCanBeMadeAgain(t *testing.T) {
+	dir := home(t, usual)
+	out := filepath.Join(dir, "b.zip") // in the home itself: it must not hold itself
+	files, _, err := backup.Zip(t.Context(), dir, out, plain(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := zip.OpenReader(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	var names []string
+	for _, f := range z.File {
+		names = append(names, f.Name)
+	}
+	want := []string{".env", "SOUL.md", "config.yaml", "kanban.db", "kanban/boards/work/kanban.db", "memories/MEMORY.md", "state.db"}
+	if slices.Sort(names); !slices.Equal(names, want) || files != len(want) {
+		t.Errorf("%d files: %v", files, names)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*partial")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, _, err := backup.Zip(t.Context(), dir, out, plain(dir)); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second one over the first: %v", err)
+	}
+}
+
+func TestARestoreKeepsWhatWasThere(t *testing.T) {
+	dir := home(t, usual)
+	out := filepath.Join(t.TempDir(), "b.zip")
+	if _, _, err := backup.Zip(t.Context(), dir, out, plain(dir)); err != nil {
+		t.Fatal(err)
+	}
+	other := home(t, map[string]string{"state.db": "newer", "state.db-wal": "its wal", "SOUL.md": "somebody else", "extra": "stays", "gateway.pid": "7"})
+	r, err := backup.Restore(other, out, noon, sound)
+	if err != nil || len(r.Files) != 7 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for name, want := range map[string]string{"state.db": "copied state", "state.db-wal": "", "SOUL.md": "me", "extra": "stays", "gateway.pid": "7"} {
+		if got := read(t, filepath.Join(other, name)); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	kept := filepath.Join(other, "state-snapshots", r.Kept)
+	if read(t, filepath.Join(kept, "state.db")) != "newer" || read(t, filepath.Join(kept, "state.db-wal")) != "its wal" {
+		t.Error("what was replaced is not kept")
+	}
+	// And back again.
+	from, err := backup.Find(other, r.Kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(other, from, noon.Add(time.Hour), sound); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, filepath.Join(other, "state.db")) != "newer" || read(t, filepath.Join(other, "state.db-wal")) != "its wal" || read(t, filepath.Join(other, "SOUL.md")) != "somebody else" {
+		t.Error("the way back is not whole")
+	}
+}
+
+func TestADamagedBackupChangesNothing(t *testing.T) {
+	dir := home(t, usual)
+	out := filepath.Join(t.TempDir(), "b.zip")
+	if _, _, err := backup.Zip(t.Context(), dir, out, plain(dir)); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, filepath.Join(dir, "state.db"))
+	_, err := backup.Restore(dir, out, noon, func(path string) error {
+		return fmt.Errorf("%s is damaged", filepath.Base(path))
+	})
+	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("error is %v", err)
+	}
+	if read(t, filepath.Join(dir, "state.db")) != before {
+		t.Error("the store was changed")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".restore-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A restore that is killed after everything is unpacked is finished later; one that is killed before leaves nothing.
+func TestAKilledRestoreIsFinishedOrUndone(t *testing.T) {
+	dir := home(t, map[string]string{
+		"state.db": "old", "state.db-wal": "old wal", "config.yaml": "old",
+		".restore-ready-x/state.db": "new", ".restore-ready-x/memories/MEMORY.md": "new", ".restore-unpack-y/state.db": "half",
+		"state-snapshots/x-pre-restore/config.yaml": "before", "state-snapshots/.z.1.partial/state.db": "half",
+	})
+	files, err := backup.Resume(dir)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for name, want := range map[string]string{
+		"state.db": "new", "state.db-wal": "", "memories/MEMORY.md": "new", "config.yaml": "old",
+		"state-snapshots/x-pre-restore/state.db": "old", "state-snapshots/x-pre-restore/state.db-wal": "old wal",
+		"state-snapshots/x-pre-restore/config.yaml": "before",
+	} {
+		if got := read(t, filepath.Join(dir, name)); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	for _, pattern := range []string{".restore-*", "state-snapshots/.*"} {
+		if left, _ := filepath.Glob(filepath.Join(dir, pattern)); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+	if files, err := backup.Resume(dir); err != nil || len(files) != 0 {
+		t.Errorf("a second time: %v, %v", files, err)
+	}
+}
+
+func TestABackupThatLeadsOutOfTheHomeIsRefused(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "evil.zip")
+	f, err := os.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	w, err := z.Create("../outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, werr := w.Write([]byte("x"))
+	if err := errors.Join(werr, z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(t.TempDir(), out, noon, sound); err == nil || !strings.Contains(err.Error(), "leads out of the home") {
+		t.Errorf("error is %v", err)
+	}
+}

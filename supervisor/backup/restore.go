@@ -1,0 +1,251 @@
+package backup
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Restoring has two steps. First everything is unpacked and checked in a folder that is then renamed to one beginning with
+// ready: from there on the restore will happen, if need be at the next start. Then each file takes the place of the one
+// that is there, which moves into a snapshot. A restore that is killed in the first step has changed nothing; one that is
+// killed in the second goes on with Resume.
+const (
+	unpacking = ".restore-unpack-"
+	ready     = ".restore-ready-"
+)
+
+// kept are files that a restore does not touch: they tell of processes that run or ran.
+var kept = []string{"gateway_state.json", "gateway.pid", "cron.pid", "gateway.lock", "processes.json", "hermes-supervisor.lock", "supervisor.db"}
+
+// A Restored tells what a restore did.
+type Restored struct {
+	Source string   `json:"source"`
+	Files  []string `json:"files"`
+	Kept   string   `json:"kept_in"` // id of the snapshot with what was there
+}
+
+// Check looks whether a database file is sound.
+type Check func(path string) error
+
+// Find returns what name stands for: a zip file, or a snapshot of the home by its id or folder.
+func Find(home, name string) (string, error) {
+	for _, path := range []string{name, filepath.Join(home, snapshots, name), filepath.Join(home, "backups", name)} {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		if info.IsDir() && !exists(filepath.Join(path, manifestName)) {
+			continue
+		}
+		return filepath.Abs(path)
+	}
+	return "", fmt.Errorf("restore %s: %w: it is neither a backup file nor the id of a snapshot", name, fs.ErrNotExist)
+}
+
+// Restore puts a backup or snapshot into the home. The caller owns the home, and nobody else has its databases open.
+func Restore(home, source string, now time.Time, check Check) (Restored, error) {
+	r := Restored{Source: source}
+	id := fmt.Sprintf("%s-%d", now.UTC().Format(idFormat), os.Getpid())
+	part := filepath.Join(home, unpacking+id)
+	if err := os.Mkdir(part, 0o700); err != nil {
+		return r, fmt.Errorf("restore: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(part) }()
+	unpack := unpackZip
+	if info, err := os.Stat(source); err == nil && info.IsDir() {
+		unpack = unpackSnapshot
+	}
+	names, err := unpack(source, part)
+	if err == nil && len(names) == 0 {
+		err = errors.New("there is nothing in it")
+	}
+	for _, name := range names {
+		if err == nil && strings.HasSuffix(name, ".db") {
+			err = check(filepath.Join(part, name))
+		}
+	}
+	if err == nil {
+		err = publish(part, filepath.Join(home, ready+id))
+	}
+	if err != nil {
+		return r, fmt.Errorf("restore %s: nothing was changed: %w", source, err)
+	}
+	r.Files, r.Kept, err = apply(home, id)
+	return r, err
+}
+
+// Resume finishes a restore that was killed after its first step, and removes what one left that was killed before. It
+// returns the files that were put in place.
+func Resume(home string) (files []string, err error) {
+	left, _ := filepath.Glob(filepath.Join(home, unpacking+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	half, _ := filepath.Glob(filepath.Join(home, snapshots, ".*.partial"))
+	for _, dir := range half {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	waiting, _ := filepath.Glob(filepath.Join(home, ready+"*"))
+	for _, dir := range waiting {
+		done, _, aerr := apply(home, strings.TrimPrefix(filepath.Base(dir), ready))
+		files, err = append(files, done...), errors.Join(err, aerr)
+	}
+	return files, err
+}
+
+// apply moves the files of a restore that is ready into place, and those that are there into a snapshot. It may be
+// repeated.
+func apply(home, id string) (files []string, kept string, err error) {
+	from := filepath.Join(home, ready+id)
+	kept = id + "-pre-restore"
+	to := filepath.Join(home, snapshots, kept)
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return nil, "", fmt.Errorf("restore: %w", err)
+	}
+	err = filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		files = append(files, filepath.ToSlash(name))
+		return swap(path, filepath.Join(home, name), filepath.Join(to, name))
+	})
+	if err == nil {
+		err = describe(to, kept)
+	}
+	if err == nil {
+		err = errors.Join(os.RemoveAll(from), syncDir(home))
+	}
+	if err != nil {
+		return files, kept, fmt.Errorf("restore is not finished, the next start goes on with it: %w", err)
+	}
+	return files, kept, nil
+}
+
+// swap moves what is at place to old, with what belongs to a database, and fresh to place.
+func swap(fresh, place, old string) error {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(place), 0o700), os.MkdirAll(filepath.Dir(old), 0o700)); err != nil {
+		return err
+	}
+	suffixes := []string{""}
+	if strings.HasSuffix(place, ".db") { // a WAL must never meet another file than its own
+		suffixes = []string{"-wal", "-shm", "-journal", ""}
+	}
+	for _, suffix := range suffixes {
+		if err := os.Rename(place+suffix, old+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(fresh, place); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(filepath.Dir(place)), syncDir(filepath.Dir(old)))
+}
+
+// describe writes the manifest of the snapshot that holds what was replaced.
+func describe(dir, id string) error {
+	s := Snapshot{ID: id, Timestamp: time.Now().UTC().Format(time.RFC3339), Label: "pre-restore", Files: map[string]int64{}, FailedDBs: []string{}, Oversized: []string{}}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || e.Name() == manifestName {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		s.Files[filepath.ToSlash(name)] = info.Size()
+		s.FileCount++
+		s.TotalSize += info.Size()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, manifestName), append(text, '\n'))
+}
+
+func unpackSnapshot(source, to string) (names []string, err error) {
+	err = filepath.WalkDir(source, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		name, err := filepath.Rel(source, path)
+		name = filepath.ToSlash(name)
+		if err != nil || name == manifestName || slices.Contains(kept, name) {
+			return err
+		}
+		if strings.HasSuffix(name, "-shm") {
+			return nil // made again
+		}
+		if !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-journal") {
+			names = append(names, name)
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
+			return err
+		}
+		return copyFile(path, filepath.Join(to, name))
+	})
+	return names, err
+}
+
+// maxUnpacked bounds what one file of a backup may unpack to: a zip file can claim anything.
+const maxUnpacked = 1 << 40
+
+func unpackZip(source, to string) (names []string, err error) {
+	z, err := zip.OpenReader(source)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = z.Close() }()
+	for _, f := range z.File {
+		name := strings.TrimSuffix(f.Name, "/")
+		if !filepath.IsLocal(filepath.FromSlash(name)) {
+			return nil, fmt.Errorf("%q leads out of the home", f.Name)
+		}
+		if !f.Mode().IsRegular() || slices.Contains(kept, name) || skipped(name) || strings.HasPrefix(name, "_external/") {
+			continue
+		}
+		if err := unpackFile(f, filepath.Join(to, filepath.FromSlash(name))); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func unpackFile(f *zip.File, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	in, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, io.LimitReader(in, maxUnpacked))
+	if err == nil && uint64(n) != f.UncompressedSize64 {
+		err = io.ErrUnexpectedEOF
+	}
+	return errors.Join(err, out.Sync(), out.Close())
+}

@@ -1,0 +1,141 @@
+package backup
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// skippedFolders are left out wherever they are, skippedAtTop in the home itself: they can be made again, or are backups.
+var (
+	skippedFolders = []string{"node_modules", ".git", "__pycache__", "backups", snapshots, "checkpoints", "browser-profiles", "browser-profile", "venvs", "caches"}
+	skippedAtTop   = []string{"hermes-agent", "models", "runtimes", "node", "installs", "tools", "build-tools", "cache", "supervisor.db",
+		".backup.lock", "gateway.pid", "cron.pid", "hermes-supervisor.lock"}
+	skippedPrefixes = []string{"state.db.pre-update-emergency-", "state.db.retired-wal-", ".restore-", "hermes-session-recovery-", ".write-check-"}
+	skippedSuffixes = []string{"-wal", "-shm", "-journal", ".part", ".partial"}
+)
+
+// skipped says whether a path in the home is left out of a backup.
+func skipped(name string) bool {
+	parts := strings.Split(name, "/")
+	base := parts[len(parts)-1]
+	return slices.Contains(skippedAtTop, parts[0]) ||
+		slices.ContainsFunc(parts, func(p string) bool { return slices.Contains(skippedFolders, p) }) ||
+		slices.ContainsFunc(skippedPrefixes, func(p string) bool { return strings.HasPrefix(base, p) }) ||
+		slices.ContainsFunc(skippedSuffixes, func(p string) bool { return strings.HasSuffix(base, p) && !strings.HasSuffix(base, ".md") })
+}
+
+// Name is the usual name of a whole backup.
+func Name(now time.Time) string { return "hermes-backup-" + now.Format("2006-01-02-150405") + ".zip" }
+
+// Zip writes a whole backup of a home to a new file and returns the number of files in it and their size. Databases are
+// copied to a folder beside the output first.
+func Zip(ctx context.Context, home, output string, copyDB Copier) (files int, size int64, err error) {
+	if exists(output) {
+		return 0, 0, fmt.Errorf("backup to %s: %w", output, fs.ErrExist)
+	}
+	part := filepath.Join(filepath.Dir(output), "."+filepath.Base(output)+".partial")
+	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, 0, fmt.Errorf("backup: %w", err)
+	}
+	defer func() { _ = os.Remove(part) }()
+	staging, err := os.MkdirTemp(filepath.Dir(output), ".hermes-backup-*.partial")
+	if err != nil {
+		return 0, 0, errors.Join(fmt.Errorf("backup: %w", err), out.Close())
+	}
+	defer func() { _ = os.RemoveAll(staging) }()
+	z := &zipper{ctx: ctx, home: home, staging: staging, copyDB: copyDB, own: []string{part, staging}, zip: zip.NewWriter(out)}
+	err = errors.Join(filepath.WalkDir(home, z.visit), z.zip.Close(), out.Sync(), out.Close())
+	if err == nil {
+		err = os.Rename(part, output)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(output))
+	}
+	if err != nil {
+		return z.files, z.size, fmt.Errorf("backup of %s: %w", home, err)
+	}
+	return z.files, z.size, nil
+}
+
+type zipper struct {
+	ctx           context.Context
+	home, staging string
+	copyDB        Copier
+	own           []string // what this backup makes, if it lies in the home
+	zip           *zip.Writer
+	files         int
+	size          int64
+}
+
+func (z *zipper) visit(path string, e fs.DirEntry, err error) error {
+	if cerr := z.ctx.Err(); cerr != nil {
+		return cerr
+	}
+	if path == z.home {
+		return err
+	}
+	name, relErr := filepath.Rel(z.home, path)
+	if relErr != nil {
+		return relErr
+	}
+	name = filepath.ToSlash(name)
+	if skipped(name) || slices.Contains(z.own, path) {
+		if e != nil && e.IsDir() {
+			return filepath.SkipDir
+		}
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) { // gone since the folder was read
+		return nil
+	}
+	if err != nil || !e.Type().IsRegular() {
+		return err
+	}
+	return z.file(path, name)
+}
+
+func (z *zipper) file(path, name string) error {
+	if strings.HasSuffix(name, ".db") {
+		copied := filepath.Join(z.staging, "copy.db")
+		if err := z.copyDB(z.ctx, name, copied); err != nil {
+			return err
+		}
+		defer func() { _ = os.Remove(copied) }()
+		path = copied
+	}
+	in, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	h, err := zip.FileInfoHeader(info)
+	if err != nil {
+		return err
+	}
+	h.Name, h.Method = name, zip.Deflate
+	w, err := z.zip.CreateHeader(h)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(w, in)
+	z.files++
+	z.size += n
+	return err
+}

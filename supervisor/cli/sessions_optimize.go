@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+func (p *program) sessionsOptimize() *cobra.Command {
+	var force, dryRun bool
+	c := &cobra.Command{
+		Use:   "optimize",
+		Short: "Make the store smaller and searching in it faster",
+		Long: `Optimize merges the search index and rewrites the file without what is empty in it. While the supervisor runs only the
+index is merged, in steps that hold nobody up; stop it to have the file rewritten as well.`,
+		Example: "  hermes-supervisor sessions optimize",
+		Args:    none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			path, home, err := p.socket()
+			if err != nil {
+				return err
+			}
+			if err := answers(c.Context(), path); !homeInRest(err) {
+				return p.optimizeRunning(c.Context(), dryRun)
+			}
+			if dryRun {
+				return p.wouldRewrite(c.Context(), home)
+			}
+			return p.rewriting(c.Context(), "optimize", force, true, func(s *store.State) error {
+				_, err := s.Optimize(c.Context())
+				return err
+			})
+		},
+	}
+	rewriteFlags(c, &force, &dryRun)
+	return c
+}
+
+func rewriteFlags(c *cobra.Command, force, dryRun *bool) {
+	c.Flags().BoolVar(force, "force", false, "go ahead although another program has the store open")
+	c.Flags().BoolVar(dryRun, "dry-run", false, "only say what would be done")
+}
+
+func (p *program) optimizeRunning(ctx context.Context, dryRun bool) error {
+	if dryRun {
+		_, err := fmt.Fprintln(p.out, "would merge the search index through the running supervisor; the file is rewritten only while it is stopped")
+		return err
+	}
+	return p.connected(ctx, func(conn grpc.ClientConnInterface) error {
+		r, err := controlv1.NewMaintenanceClient(conn).Optimize(ctx, &controlv1.OptimizeStoreRequest{})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "merged the search index in %d steps; to have the file rewritten as well, stop the supervisor first\n", r.Steps)
+		return err
+	})
+}
+
+func (p *program) wouldRewrite(ctx context.Context, home string) error {
+	i, err := store.Inspect(ctx, filepath.Join(home, stateFile))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(p.out, "would rewrite %s: %s, of which %s are empty\n", filepath.Join(home, stateFile), size(i.Bytes), or(size(i.FreeBytes), "0 KiB"))
+	return err
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// rewriting opens the store of a home in rest, lets f work on it and rewrites the file.
+func (p *program) rewriting(ctx context.Context, what string, force, vacuum bool, f func(*store.State) error) error {
+	return p.atRest(ctx, what, force, func(home string) error {
+		path := filepath.Join(home, stateFile)
+		before, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
+		s, err := store.OpenState(ctx, path, store.Options{Log: log, Readers: 1})
+		if err != nil {
+			return err
+		}
+		err = f(s)
+		if err == nil && vacuum {
+			err = s.Vacuum(ctx)
+		}
+		if cerr := s.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+		after, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.out, "%s: %s, before %s\n", path, size(after.Size()), size(before.Size()))
+		return err
+	})
+}
+
+func (p *program) sessionsOptimizeStorage() *cobra.Command {
+	var force, dryRun, noVacuum bool
+	c := &cobra.Command{
+		Use:   "optimize-storage",
+		Short: "Give an old store the search index that keeps no second copy of each text",
+		Long: `Optimize-storage builds the search index again in the layout of newer versions of Hermes, if the file has the old one,
+and rewrites the file. It may be interrupted at any time: the next start goes on with it.`,
+		Example: "  hermes-supervisor sessions optimize-storage --dry-run",
+		Args:    none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if dryRun {
+				home, err := p.resolvedHome()
+				if err != nil {
+					return err
+				}
+				return p.wouldRewrite(c.Context(), home)
+			}
+			return p.rewriting(c.Context(), "optimize-storage", force, !noVacuum, func(s *store.State) error {
+				legacy, err := s.IndexLayout(c.Context())
+				if err != nil || !legacy {
+					return err
+				}
+				return s.ConvertIndex(c.Context(), func(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) })
+			})
+		},
+	}
+	rewriteFlags(c, &force, &dryRun)
+	c.Flags().BoolVar(&noVacuum, "no-vacuum", false, "leave the file as large as it is")
+	return c
+}

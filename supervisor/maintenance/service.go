@@ -1,0 +1,104 @@
+// Package maintenance serves the commands that look after the stores (doctor, backup, optimize) in the process that has
+// them open.
+//
+// Rules: nothing here rewrites a file that is in use, and nothing holds the writers up for longer than one short step.
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+)
+
+// Stores are the databases of a home.
+type Stores interface {
+	// Names lists the stores that exist, by their path in the home.
+	Names() ([]string, error)
+	// Copy makes a copy of one in a new file.
+	Copy(ctx context.Context, name, to string) error
+	// Optimize merges the full-text index of the conversations.
+	Optimize(ctx context.Context) (steps int64, err error)
+}
+
+// A Service answers maintenance commands for one home.
+type Service struct {
+	controlv1.UnimplementedMaintenanceServer
+	home   string
+	stores Stores
+}
+
+// New returns the service of a home.
+func New(home string, s Stores) *Service { return &Service{home: home, stores: s} }
+
+// Copy makes a copy of a store.
+func (s *Service) Copy(ctx context.Context, r *controlv1.CopyStoreRequest) (*controlv1.CopyStoreResponse, error) {
+	names, err := s.stores.Names()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(names, r.Store) {
+		return nil, fmt.Errorf("store %q: %w", r.Store, ipc.ErrNotFound)
+	}
+	if !filepath.IsAbs(r.Path) {
+		return nil, fmt.Errorf("copy to %q: %w: the path must be absolute", r.Path, ipc.ErrInvalid)
+	}
+	if _, err := os.Lstat(r.Path); err == nil {
+		return nil, fmt.Errorf("copy to %s: %w", r.Path, ipc.ErrExists)
+	}
+	if err := s.stores.Copy(ctx, r.Store, r.Path); err != nil {
+		return nil, kind(err)
+	}
+	info, err := os.Stat(r.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &controlv1.CopyStoreResponse{Bytes: info.Size()}, nil
+}
+
+// Check reads the stores and says what is wrong with them.
+func (s *Service) Check(ctx context.Context, _ *controlv1.CheckStoresRequest) (*controlv1.CheckStoresResponse, error) {
+	names, err := s.stores.Names()
+	if err != nil {
+		return nil, err
+	}
+	r := &controlv1.CheckStoresResponse{}
+	for _, name := range names {
+		i, err := store.Inspect(ctx, filepath.Join(s.home, filepath.FromSlash(name)))
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			i.Damage = append(i.Damage, err.Error())
+		}
+		r.Stores = append(r.Stores, &controlv1.StoreCheck{
+			Store: name, Bytes: i.Bytes, WalBytes: i.WALBytes, FreeBytes: i.FreeBytes, Sessions: i.Sessions, Messages: i.Messages,
+			JournalMode: i.JournalMode, Damage: i.Damage, IndexDamage: i.IndexDamage,
+		})
+	}
+	return r, nil
+}
+
+// Optimize merges the full-text index.
+func (s *Service) Optimize(ctx context.Context, _ *controlv1.OptimizeStoreRequest) (*controlv1.OptimizeStoreResponse, error) {
+	steps, err := s.stores.Optimize(ctx)
+	if err != nil {
+		return nil, kind(err)
+	}
+	return &controlv1.OptimizeStoreResponse{Steps: steps}, nil
+}
+
+func kind(err error) error {
+	for from, to := range map[error]error{store.ErrDiskFull: ipc.ErrFull, store.ErrBusy: ipc.ErrBusy, store.ErrSuspended: ipc.ErrBusy, store.ErrClosed: ipc.ErrGone} {
+		if errors.Is(err, from) {
+			return fmt.Errorf("%w: %w", err, to)
+		}
+	}
+	return err
+}
