@@ -68,3 +68,18 @@ func (p Proc) offspring(pid int, known []Stat) []Stat {
 	}
 	return out
 }
+
+// leads says whether a number is that of a process and not of a thread of one, which the kernel shows alike.
+func (p Proc) leads(pid int) bool {
+	data, release, err := p.read(pid, "status")
+	if err != nil {
+		return false
+	}
+	defer release()
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Tgid:")); ok {
+			return int(number(bytes.TrimSpace(rest))) == pid
+		}
+	}
+	return false
+}

@@ -89,3 +89,39 @@ func TestWhoLostItsParentIsStillBelow(t *testing.T) {
 		t.Errorf("another process with the same pid is taken for it: %v", got)
 	}
 }
+
+func TestNewProcessesAreFoundWithoutAWalk(t *testing.T) {
+	if !System.listsChildren() {
+		t.Skip("this kernel keeps no lists of children")
+	}
+	c := crowd{proc: System, lists: true}
+	self := os.Getpid()
+	c.look()
+	known := c.below(self, nil, true)
+	pid, printed := household(t, `sh -c 'sleep 1000 & echo $!; wait' & wait`)
+	c.look()
+	if c.walk {
+		t.Skip("other programs make too many processes")
+	}
+	known = c.below(self, known, false)
+	if got := pids(known); !slices.Contains(got, pid) || !slices.Contains(got, printed[0]) {
+		t.Errorf("%v without %d and %v", got, pid, printed)
+	}
+	for _, s := range known {
+		if !System.leads(s.PID) {
+			t.Errorf("%d is a thread", s.PID)
+		}
+	}
+	_ = syscall.Kill(printed[0], syscall.SIGKILL)
+	if _, err := exec.Command("true").Output(); err != nil { // stirs
+		t.Fatal(err)
+	}
+	for range 100 {
+		c.look()
+		if known = c.below(self, known, false); !slices.Contains(pids(known), printed[0]) {
+			return
+		}
+		_ = exec.Command("true").Run()
+	}
+	t.Errorf("%v still has the dead %d", pids(known), printed[0])
+}

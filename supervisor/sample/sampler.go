@@ -21,13 +21,8 @@ type Sampler struct {
 	mu     sync.Mutex
 	series map[*Series]struct{}
 
-	// Only the goroutine of Run uses these: whether a process has been made since the last round, the newest pid then, and
-	// where the kernel keeps no lists of children the last picture of all processes.
-	stirred  bool
-	newest   int
-	lists    bool
-	table    Table
-	families map[int][]int
+	// Only the goroutine of Run uses these.
+	crowd crowd
 }
 
 // NewSampler returns a sampler of proc. An interval of 0 is Interval.
@@ -35,7 +30,7 @@ func NewSampler(proc Proc, every time.Duration) *Sampler {
 	if every <= 0 {
 		every = Interval
 	}
-	return &Sampler{proc: proc, every: every, series: map[*Series]struct{}{}, lists: proc.listsChildren()}
+	return &Sampler{proc: proc, every: every, series: map[*Series]struct{}{}, crowd: crowd{proc: proc, lists: proc.listsChildren()}}
 }
 
 // Proc is what the sampler reads.
@@ -83,7 +78,7 @@ func (s *Sampler) Watch(pid int) (*Series, error) {
 }
 
 func (s *Sampler) tick(now time.Time) {
-	s.lookAround()
+	s.crowd.look()
 	for _, r := range s.watched() {
 		p, err := s.reading(r)
 		if err == nil && p.Start != r.start {
@@ -98,7 +93,8 @@ func (s *Sampler) tick(now time.Time) {
 		if p.Zombie() || p.RSS == 0 {
 			continue // it is ending: what it held a moment ago is the better evidence
 		}
-		below := s.below(r)
+		below := s.crowd.below(r.pid, r.Descendants(), !r.looked)
+		r.looked = true
 		r.add(now, p, s.family(below), below)
 	}
 	s.ticks.Add(1)
@@ -125,40 +121,6 @@ func (s *Sampler) reading(r *Series) (Process, error) {
 	p, err := s.proc.use(r.pid)
 	p.FDLimit = r.FDLimit()
 	return p, err
-}
-
-// lookAround finds out whether a process has been made since the last round: on an idle machine that saves all of the cost
-// of looking for descendants.
-func (s *Sampler) lookAround() {
-	newest, ok := s.proc.lastPID()
-	s.stirred = !ok || newest != s.newest || s.newest == 0
-	s.newest = newest
-	if !s.stirred || s.lists {
-		return
-	}
-	table, err := s.proc.Table()
-	if err != nil {
-		return // the old one is better than none
-	}
-	s.table, s.families = table, table.families()
-}
-
-// below finds the descendants of a watched process.
-func (s *Sampler) below(r *Series) []Stat {
-	known := r.Descendants()
-	switch {
-	case !s.lists:
-		pids := s.table.below(s.families, r.pid)
-		out := make([]Stat, 0, len(pids))
-		for _, pid := range pids {
-			out = append(out, s.table[pid])
-		}
-		return out
-	case !s.stirred && r.looked:
-		return known
-	}
-	r.looked = true
-	return s.proc.offspring(r.pid, known)
 }
 
 func (s *Sampler) family(below []Stat) Family {
