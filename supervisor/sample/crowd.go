@@ -1,0 +1,84 @@
+package sample
+
+const (
+	// freshMost is how many new pids a round looks at one by one. A machine that makes more within a second is asked for the
+	// children of each watched process instead.
+	freshMost = 256
+	// walkEvery is after how many rounds the children are asked for in any case.
+	walkEvery = 30
+)
+
+// A crowd finds the processes below watched ones, once a round. On an idle machine, where no process was made since the last
+// round, that costs one read. Where some were made only those are looked at: what the kernel keeps of children is a list for
+// each thread, and a worker has ten. It is not safe for concurrent use.
+type crowd struct {
+	proc  Proc
+	lists bool // the kernel keeps lists of children
+
+	rounds        int
+	newest, older int  // the newest pid at the last round, and at the one before
+	stirred       bool // a process was made since
+	walk          bool // the children are to be asked for
+	fresh         []Stat
+
+	// Where the kernel keeps no lists: the last picture of all processes.
+	table    Table
+	families map[int][]int
+}
+
+// look begins a round. New pids are looked at in two rounds: one that is given out and not yet there is found in the second.
+func (c *crowd) look() {
+	newest, ok := c.proc.lastPID()
+	first := c.rounds == 0
+	from := c.older
+	c.stirred = !ok || first || newest != c.older
+	c.walk = !ok || first || newest < from || newest-from > freshMost || c.rounds%walkEvery == 0
+	c.rounds++
+	c.older, c.newest = c.newest, newest
+	c.fresh = c.fresh[:0]
+	switch {
+	case !c.lists && c.stirred:
+		if table, err := c.proc.Table(); err == nil { // else the old one is better than none
+			c.table, c.families = table, table.families()
+		}
+	case c.lists && c.stirred && !c.walk:
+		for pid := from + 1; pid <= newest; pid++ {
+			if s, err := c.proc.Stat(pid); err == nil {
+				c.fresh = append(c.fresh, s)
+			}
+		}
+	}
+}
+
+// below returns the processes below pid; known are those of the last round. For a pid that is looked at for the first time
+// all are searched for.
+func (c *crowd) below(pid int, known []Stat, first bool) []Stat {
+	switch {
+	case !c.lists:
+		pids := c.table.below(c.families, pid)
+		out := make([]Stat, 0, len(pids))
+		for _, pid := range pids {
+			out = append(out, c.table[pid])
+		}
+		return out
+	case first || c.walk:
+		return c.proc.offspring(pid, known)
+	case !c.stirred:
+		return known
+	}
+	inside := map[int]bool{pid: true}
+	var out []Stat
+	for _, k := range known {
+		if s, err := c.proc.Stat(k.PID); err == nil && s.Start == k.Start && !s.Zombie() {
+			inside[k.PID] = true
+			out = append(out, s)
+		}
+	}
+	for _, s := range c.fresh { // in the order of their making: parents come first
+		if inside[s.PPID] && !inside[s.PID] && c.proc.leads(s.PID) {
+			inside[s.PID] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
