@@ -27,8 +27,9 @@ const (
 )
 
 const (
-	// idleLook is how often it is looked for plugins that nobody needs. It is well under the least idle time.
-	idleLook = time.Second / 2
+	// idleLook is how often it is looked for plugins that nobody needs: the least idle time, and the beat of the other loops, so
+	// that an idle machine is woken once for all.
+	idleLook = time.Second
 	// removeBudget bounds how long a change waits for the end of an old process, which goes on after it.
 	removeBudget = 2 * time.Minute
 	// quickEnd is what a process with nothing to do gets to end before its successor is made beside it.
@@ -96,7 +97,7 @@ func (h *pluginHost) begin(f *fleet) {
 
 // run puts plugins to rest that nobody needs, until ctx ends, and then waits for what it has under way.
 func (h *pluginHost) run(ctx context.Context) {
-	tick := time.NewTicker(idleLook)
+	tick := time.NewTimer(untilWhole(idleLook))
 	defer tick.Stop()
 	defer h.finish()
 	for {
@@ -104,6 +105,7 @@ func (h *pluginHost) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Reset(untilWhole(idleLook))
 			h.restIdle()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
 // of fits the events of a kind about a worker.
@@ -212,8 +213,8 @@ func TestTheCeilingChoosesTheLargestIdleWorkerThatIsNotRequired(t *testing.T) {
 	for i := range all {
 		all[i].pid = all[i].member.PID()
 	}
-	l, now := r.fleet.leaks, time.Now()
-	l.total = 1200
+	l, now := &leakWatch{record: r.record, recycle: newRecycler(sample.System, nil, r.record), total: 1200}, time.Now()
+	defer l.recycle.wait()
 	l.ceiling(now, all)
 	if !l.eased.IsZero() {
 		t.Error("something was done at the ceiling")

@@ -308,13 +308,14 @@ func heapInUse() int64 {
 
 func TestOrphansAreToldFromOurOwnWithoutPidfds(t *testing.T) {
 	r := newRig(t)
-	r.orphans.pids = false
+	o := NewOrphans(r.runDir, r.book.Logger())
+	o.pids = false
 	cmd := exec.Command("sh", "-c", "exit 5") // in our group
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "our child has ended", func() bool { _, z := children(t); return len(z) == 1 })
-	r.orphans.reap()
+	o.reap()
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 5 {
 		t.Errorf("exit code of our own child: %v", err)
 	}
