@@ -126,7 +126,7 @@ func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
 
 // prepare looks at what is at the path before SQLite does.
 func (d *database) prepare(k kind) error {
-	if held := retiredHolders(d.path); k.foreign && held != nil {
+	if held := RetiredHolders(d.path); k.foreign && held != nil {
 		return fmt.Errorf("%w: %s still writes into a deleted write-ahead log of this file; nothing is lost: end that process first",
 			ErrFailed, strings.Join(held, ", "))
 	}

@@ -57,11 +57,10 @@ const (
 )
 
 var (
-	LockLine       = lockLine
-	LockHolder     = lockHolder
-	RetiredHolders = retiredHolders
-	DecodeContent  = decodeContent
-	DecodeCalls    = decodeCalls
+	LockLine      = lockLine
+	LockHolder    = lockHolder
+	DecodeContent = decodeContent
+	DecodeCalls   = decodeCalls
 )
 
 // Match is a query as the index gets it.

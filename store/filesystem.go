@@ -48,3 +48,9 @@ func placeOf(dir string) (p place, err error) {
 	}
 	return place{remote: remote[kind], readOnly: readOnly}, nil
 }
+
+// FileSystem names the file system of a folder if a WAL loses data on it, and says whether it takes writes.
+func FileSystem(dir string) (remote string, readOnly bool, err error) {
+	p, err := placeOf(dir)
+	return p.remote, p.readOnly, err
+}

@@ -58,7 +58,10 @@ func TestAFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
 			t.Fatal("the disk is still full: ", err)
 		}
 	}
-	if h := s.Health(); h.State != "degraded" || !strings.Contains(h.Detail, "full") {
+	eventually(t, "a beat", func() bool { return s.Health().Condition == store.CondFull })
+	beats := s.Progress()
+	eventually(t, "more beats", func() bool { return s.Progress() > beats+2 }) // which look at the space, too
+	if h := s.Health(); h.State != "degraded" || h.Condition != store.CondFull || !strings.HasPrefix(h.Detail, "writes are refused: disk is full") {
 		t.Errorf("health is %+v", h)
 	}
 	if open, err := s.Open(context.Background()); err != nil || len(open) != accepted {

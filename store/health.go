@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -54,6 +55,15 @@ var advice = map[string]string{
 	CondClock:       "set the clock; order of messages is kept by number, not by time",
 }
 
+// urgency orders conditions of one state: what keeps writes from being made comes first.
+var urgency = []string{CondReplaced, CondDamage, CondWALRetired, CondIO, CondFull, CondLock, CondQuarantined, CondForeign, CondIndex,
+	CondNoWAL, CondSpace, CondWAL, CondClock, CondBuild}
+
+// first says whether one condition is told rather than another.
+func first(name, than string) bool {
+	return slices.Index(urgency, name) < slices.Index(urgency, than) || than == "" && slices.Contains(urgency, name)
+}
+
 // health holds the conditions of a store. The worst one is its state.
 type health struct {
 	mu    sync.Mutex
@@ -90,7 +100,7 @@ func (h *health) get(store string) Health {
 	defer h.mu.Unlock()
 	worst := Health{Name: store, State: stateOK, Detail: h.conds[CondBuild].detail}
 	for name, c := range h.conds {
-		if badness[c.state] > badness[worst.State] || c.state == worst.State && c.detail < worst.Detail {
+		if badness[c.state] > badness[worst.State] || c.state == worst.State && first(name, worst.Condition) {
 			worst = Health{Name: store, State: c.state, Condition: name, Detail: c.detail, Advice: advice[name]}
 		}
 	}

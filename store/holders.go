@@ -151,10 +151,10 @@ func (w watched) file(link string) string {
 	return filepath.Base(file) + deletedMark
 }
 
-// retiredHolders names processes that have a deleted -wal or -shm of the database at path open. Such a process goes on
+// RetiredHolders names processes that have a deleted -wal or -shm of the database at path open. Such a process goes on
 // writing into a WAL that nobody else sees; opening the database beside it would make a second one, and what the two
 // write later damages the file. A failed look finds nobody: it must not keep a store from being opened.
-func retiredHolders(path string) []string {
+func RetiredHolders(path string) []string {
 	found, _ := holders(path, 0) // this process may be one
 	return names(slices.DeleteFunc(found, func(h Holder) bool { return !h.retired() }))
 }

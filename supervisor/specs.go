@@ -129,3 +129,9 @@ var (
 	firstToStop = []string{ipc.RoleGateway, ipc.RoleKanban}
 	lastToStop  = []string{ipc.RoleAgent, ipc.RoleTools, ipc.RolePlugin, ipc.RoleCron}
 )
+
+// CheckBinaries returns a *MissingBinaryError if a worker that the configuration asks for is not installed.
+func CheckBinaries(c *config.Config) error {
+	_, err := specs(c)
+	return err
+}

@@ -125,7 +125,7 @@ Start with:
 		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
 	})
 	c.SetHelpCommand(helpCommand())
-	c.AddCommand(p.run(), p.chat(), p.ctl(), p.kanban(), p.sessions(), p.backup(), p.restore(), p.snapshots(), p.pairing(), p.plugins(), p.config(), p.init(), p.systemd(), p.version())
+	c.AddCommand(p.run(), p.chat(), p.ctl(), p.kanban(), p.sessions(), p.doctor(), p.backup(), p.restore(), p.snapshots(), p.pairing(), p.plugins(), p.config(), p.init(), p.systemd(), p.version())
 	return c
 }
 

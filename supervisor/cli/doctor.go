@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/doctor"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/maintenance"
+	"github.com/hermes-supervisor/hermes-supervisor/systemd"
+)
+
+func (p *program) doctor() *cobra.Command {
+	fix := false
+	c := p.withOutput(&cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with the home, its stores, the service and the installation",
+		Long: `Doctor looks at everything that a home needs and says what is wrong and what to do. It may be run at any time and changes
+nothing. Stores are read as a whole, about 6 s a GiB, through the supervisor if one runs.
+
+With --fix it mends what can be mended without a risk: permissions. It ends with 1 if something fails.`,
+		Example: `  hermes-supervisor doctor
+  hermes-supervisor doctor --fix
+  hermes-supervisor doctor -o json | jq '.checks[] | select(.state != "ok")'`,
+		Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			list, err := p.examine(c.Context(), fix)
+			if err != nil {
+				return err
+			}
+			healthy := doctor.Healthy(list)
+			if p.output == outputJSON {
+				err = p.printJSON(map[string]any{"healthy": healthy, "checks": list})
+			} else {
+				err = p.doctorTable(p.out, list)
+			}
+			if err == nil && !healthy {
+				return silentError{ipc.ExitFailed}
+			}
+			return err
+		},
+	})
+	c.Flags().BoolVar(&fix, "fix", false, "mend what can be mended without a risk")
+	return c
+}
+
+func (p *program) examine(ctx context.Context, fix bool) ([]doctor.Finding, error) {
+	path, home, err := p.socket()
+	if err != nil {
+		return nil, err
+	}
+	s := doctor.Subject{Home: home, RunDir: filepath.Dir(path), Binaries: supervisor.CheckBinaries, Misfits: misfits, Now: time.Now()}
+	s.Config, s.ConfigErr = config.Load(home)
+	s.Check = func(ctx context.Context) ([]*controlv1.StoreCheck, error) {
+		r, err := maintenance.New(home, resting{home}).Check(ctx, &controlv1.CheckStoresRequest{})
+		return r.GetStores(), err
+	}
+	if answers(ctx, path) != nil {
+		return doctor.Examine(ctx, s, fix), nil
+	}
+	var list []doctor.Finding
+	err = p.connected(ctx, func(conn grpc.ClientConnInterface) error {
+		if s.Running, err = controlv1.NewControlClient(conn).Status(ctx, &controlv1.StatusRequest{}); err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+		s.Check = func(ctx context.Context) ([]*controlv1.StoreCheck, error) {
+			r, err := controlv1.NewMaintenanceClient(conn).Check(ctx, &controlv1.CheckStoresRequest{})
+			return r.GetStores(), err
+		}
+		list = doctor.Examine(ctx, s, fix)
+		return nil
+	})
+	return list, err
+}
+
+// resting are the stores of a home in which no supervisor runs.
+type resting struct{ home string }
+
+func (r resting) Names() ([]string, error) { return databases(r.home), nil }
+
+func (r resting) Copy(ctx context.Context, name, to string) error {
+	return backup.Copier(alone(r.home))(ctx, name, to)
+}
+
+func (r resting) Optimize(context.Context) (int64, error) {
+	return 0, errors.New("no supervisor runs")
+}
+
+// misfits looks at the installed units of the usual name, of the user and of the system.
+func misfits(ctx context.Context, c *config.Config) (list []string) {
+	const unit = "hermes-supervisor.service"
+	for _, user := range []bool{true, false} {
+		s, err := systemd.ReadSettings(ctx, unit, user)
+		if err == nil && s.Loaded {
+			list = append(list, s.Misfits(c.Supervisor.DrainTimeout)...)
+		}
+	}
+	return list
+}
+
+func (p *program) doctorTable(w io.Writer, list []doctor.Finding) error {
+	wrong, fixed := 0, 0
+	marks := map[string]string{doctor.OK: p.colour(green, "ok  "), doctor.Warn: p.colour(yellow, "warn"), doctor.Fail: p.colour(red, "FAIL")}
+	for _, f := range list {
+		note := ""
+		if f.Fixed {
+			note = " (mended)"
+			fixed++
+		}
+		fmt.Fprintf(w, "%s  %s: %s%s\n", marks[f.State], printable(f.Name), cell(f.Detail), note)
+		if f.State != doctor.OK {
+			wrong++
+			if f.Advice != "" {
+				fmt.Fprintf(w, "      %s\n", cell(f.Advice))
+			}
+		}
+	}
+	switch {
+	case wrong > 0:
+		fmt.Fprintf(w, "\n%d of %d need a look\n", wrong, len(list))
+	case fixed > 0:
+		fmt.Fprintf(w, "\n%d mended, all is well\n", fixed)
+	default:
+		fmt.Fprintln(w, "\nall is well")
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+// Package doctor looks at a home and says what is wrong with it: settings, permissions, stores, copies, leftovers, the
+// service, the installation.
+//
+// Rules: looking changes nothing, and one look that fails does not keep the others from being made. What is found has a
+// name for programs, a state, and a line that says what to do. Only what cannot do harm is fixed (Fix), and nothing of a
+// store while another process has a retired WAL of it: touching anything then is how data is lost.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+)
+
+// States of a finding.
+const (
+	OK   = "ok"
+	Warn = "warn" // works, but a person should know
+	Fail = "fail" // something does not work, or will not
+)
+
+// A Finding is the result of one look.
+type Finding struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Detail string `json:"detail"`
+	Advice string `json:"advice"`
+	Fixed  bool   `json:"fixed"`
+
+	fix func() error
+}
+
+// Subject is what is looked at.
+type Subject struct {
+	Home   string
+	RunDir string // where the control socket is or would be
+	Config *config.Config
+	// ConfigErr is why Config is nil.
+	ConfigErr error
+	// Running is the status of the supervisor, nil if none answers.
+	Running *controlv1.StatusResponse
+	// Check reads the stores: through the running supervisor, or by itself.
+	Check func(ctx context.Context) ([]*controlv1.StoreCheck, error)
+	// Binaries returns an error if a worker's binary is missing.
+	Binaries func(*config.Config) error
+	// Misfits says what of an installed service unit does not fit the configuration.
+	Misfits func(ctx context.Context, c *config.Config) []string
+	Now     time.Time
+}
+
+// Examine looks at everything. With fix it mends what can be mended without a risk.
+func Examine(ctx context.Context, s Subject, fix bool) []Finding {
+	held := s.retired()
+	list := []Finding{s.configuration(), s.installation()}
+	list = append(list, s.service(ctx)...)
+	list = append(list, s.permissions(), s.runDirectory(), s.space(), s.fileSystem())
+	list = append(list, held...)
+	list = append(list, s.holders())
+	if len(held) == 0 {
+		list = append(list, s.stores(ctx)...)
+	}
+	list = append(list, s.snapshots(), s.leftovers(), s.evidence())
+	for i := range list {
+		f := &list[i]
+		if !fix || f.fix == nil || f.State == OK || len(held) > 0 {
+			continue
+		}
+		if err := f.fix(); err != nil {
+			f.Detail += "; it could not be mended: " + err.Error()
+			continue
+		}
+		f.Fixed, f.State, f.Advice = true, OK, ""
+	}
+	return list
+}
+
+// Healthy says that nothing failed.
+func Healthy(list []Finding) bool {
+	for _, f := range list {
+		if f.State == Fail {
+			return false
+		}
+	}
+	return true
+}
+
+func ok(name, detail string) Finding { return Finding{Name: name, State: OK, Detail: detail} }
+
+func (s Subject) configuration() Finding {
+	f := Finding{Name: "configuration"}
+	switch {
+	case s.ConfigErr != nil:
+		f.State, f.Detail, f.Advice = Fail, s.ConfigErr.Error(), "mend it, then: hermes-supervisor config check"
+	case len(s.Config.Warnings) > 0:
+		f.State, f.Detail, f.Advice = Warn, strings.Join(s.Config.Warnings, "; "), "hermes-supervisor config check says where"
+	default:
+		f = ok(f.Name, s.Config.Path)
+	}
+	return f
+}
+
+func (s Subject) installation() Finding {
+	if s.Config == nil {
+		return Finding{Name: "installation", State: Warn, Detail: "not looked at: the configuration cannot be read", Advice: "mend the configuration first"}
+	}
+	if err := s.Binaries(s.Config); err != nil {
+		return Finding{Name: "installation", State: Fail, Detail: err.Error(), Advice: "install the supervisor and its workers from one build"}
+	}
+	return ok("installation", "the binaries of all workers are there")
+}
+
+func (s Subject) service(ctx context.Context) (list []Finding) {
+	if s.Running == nil {
+		list = append(list, Finding{Name: "supervisor", State: Warn, Detail: "none runs for this home", Advice: "hermes-supervisor run, or start its service"})
+	} else {
+		r := s.Running.GetSupervisor()
+		list = append(list, ok("supervisor", fmt.Sprintf("%s, pid %d", r.GetState(), r.GetPid())))
+		for _, w := range s.Running.GetWorkers() {
+			if w.State == "failed" || w.State == "degraded" {
+				list = append(list, Finding{Name: "worker", State: Fail, Detail: fmt.Sprintf("%s is %s: %s", w.Name, w.State, w.Detail),
+					Advice: "hermes-supervisor ctl logs " + w.Name})
+			}
+		}
+	}
+	if s.Config == nil {
+		return list
+	}
+	misfits := s.Misfits(ctx, s.Config)
+	for _, m := range misfits {
+		what, advice, _ := strings.Cut(m, "; ")
+		list = append(list, Finding{Name: "unit", State: Warn, Detail: what, Advice: advice})
+	}
+	return list
+}
+
+// permissions looks for files that others can read.
+func (s Subject) permissions() Finding {
+	f := Finding{Name: "permissions", Advice: "hermes-supervisor doctor --fix"}
+	wrong := map[string]fs.FileMode{}
+	for name, mode := range map[string]fs.FileMode{"": 0o700, ".env": 0o600, "auth.json": 0o600, "state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600, "kanban.db": 0o600} {
+		path := filepath.Join(s.Home, name)
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().Perm()&^mode != 0 {
+			wrong[path] = mode
+			f.Detail += fmt.Sprintf("%s is %04o; ", path, info.Mode().Perm())
+		}
+	}
+	if len(wrong) == 0 {
+		return ok(f.Name, "only this user can read the home")
+	}
+	f.State, f.Detail = Warn, strings.TrimSuffix(f.Detail, "; ")
+	f.fix = func() (err error) {
+		for path, mode := range wrong {
+			err = errors.Join(err, os.Chmod(path, mode))
+		}
+		return err
+	}
+	return f
+}
+
+func (s Subject) runDirectory() Finding {
+	f := Finding{Name: "run_directory"}
+	info, err := os.Stat(s.RunDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ok(f.Name, s.RunDir+" is made at the start")
+	case err != nil:
+		f.State, f.Detail, f.Advice = Fail, err.Error(), "choose another with --run-dir"
+	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
+		f.State, f.Detail, f.Advice = Warn, fmt.Sprintf("%s is %v", s.RunDir, info.Mode()), "it must be a folder that only this user may enter"
+	default:
+		return ok(f.Name, s.RunDir)
+	}
+	return f
+}
+
+// Room on the disk below which a person should know, and below which writes are about to be refused.
+const (
+	lowSpace  = 256 << 20
+	tinySpace = 16 << 20
+)
+
+func (s Subject) space() Finding {
+	dir := s.Home
+	for _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir); _, err = os.Stat(dir) {
+		dir = filepath.Dir(dir)
+	}
+	free, err := store.FreeSpace(dir)
+	f := Finding{Name: "disk_space", State: Warn, Advice: "make room"}
+	switch {
+	case err != nil:
+		f.Detail, f.Advice = err.Error(), "look at the disk"
+	case free < tinySpace:
+		f.State, f.Detail = Fail, fmt.Sprintf("%d KiB are free: writes are or will soon be refused", free>>10)
+	case free < lowSpace:
+		f.Detail = fmt.Sprintf("only %d MiB are free", free>>20)
+	default:
+		return ok(f.Name, fmt.Sprintf("%.1f GiB are free", float64(free)/(1<<30)))
+	}
+	return f
+}
+
+func (s Subject) fileSystem() Finding {
+	kind, readOnly, err := store.FileSystem(s.Home)
+	switch {
+	case err != nil:
+		return Finding{Name: "file_system", State: Warn, Detail: err.Error()}
+	case readOnly:
+		return Finding{Name: "file_system", State: Fail, Detail: "it is read-only: reads only", Advice: "mount it for writing"}
+	case kind != "":
+		return Finding{Name: "file_system", State: Warn, Detail: "it is " + kind + ": no write-ahead log can be used", Advice: "move the home to a local disk"}
+	}
+	return ok("file_system", "local and writable")
+}
+
+// snapshots looks whether there is something to go back to.
+func (s Subject) snapshots() Finding {
+	f := Finding{Name: "snapshots", State: Warn, Advice: "hermes-supervisor backup --quick"}
+	list, err := backup.List(s.Home)
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	if len(list) == 0 {
+		if _, err := os.Stat(filepath.Join(s.Home, "state.db")); err != nil {
+			return ok(f.Name, "there is nothing to copy yet")
+		}
+		f.Detail = "there is none"
+		return f
+	}
+	newest := list[0]
+	at, err := time.Parse(time.RFC3339, newest.Timestamp)
+	const old = 8 * 24 * time.Hour
+	switch {
+	case len(newest.FailedDBs) > 0:
+		f.State, f.Detail = Fail, fmt.Sprintf("the newest, %s, is without %s", newest.ID, strings.Join(newest.FailedDBs, ", "))
+	case err == nil && s.Now.Sub(at) > old:
+		f.Detail = fmt.Sprintf("the newest, %s, is %d days old", newest.ID, int(s.Now.Sub(at).Hours())/24)
+	default:
+		return ok(f.Name, fmt.Sprintf("%d, the newest is %s", len(list), newest.ID))
+	}
+	return f
+}

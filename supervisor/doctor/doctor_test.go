@@ -1,0 +1,174 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/doctor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// subject is a home in which all is well.
+func subject(t testing.TB) *doctor.Subject {
+	t.Helper()
+	home := t.TempDir()
+	if err := os.Chmod(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if err := os.WriteFile(filepath.Join(home, "state.db"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Quick(t.Context(), home, "", now, func(_ context.Context, _, to string) error { return os.WriteFile(to, nil, 0o600) }); err != nil {
+		t.Fatal(err)
+	}
+	return &doctor.Subject{
+		Home: home, RunDir: filepath.Join(home, "run"), Config: &config.Config{Home: home}, Now: now,
+		Binaries: func(*config.Config) error { return nil },
+		Misfits:  func(context.Context, *config.Config) []string { return nil },
+		Check: func(context.Context) ([]*controlv1.StoreCheck, error) {
+			return []*controlv1.StoreCheck{{Store: "state.db", Bytes: 1 << 20}}, nil
+		},
+		Running: &controlv1.StatusResponse{Supervisor: &controlv1.Supervisor{State: "ready", Pid: int64(os.Getpid())}, Stores: []*controlv1.StoreStatus{{Name: "state", State: "ok"}}},
+	}
+}
+
+func find(list []doctor.Finding, name string) doctor.Finding {
+	i := slices.IndexFunc(list, func(f doctor.Finding) bool { return f.Name == name })
+	if i < 0 {
+		return doctor.Finding{}
+	}
+	return list[i]
+}
+
+func TestASoundHomeIsWell(t *testing.T) {
+	list := doctor.Examine(t.Context(), *subject(t), false)
+	for _, f := range list {
+		if f.State != doctor.OK && f.Name != "disk_space" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !doctor.Healthy(list) {
+		t.Error("not healthy")
+	}
+}
+
+func TestWhatIsWrongIsNamedWithWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm  func(s *doctor.Subject) error
+		check string
+		state string
+	}{
+		"a configuration that cannot be read": {func(s *doctor.Subject) error {
+			s.Config, s.ConfigErr = nil, errors.New("config.yaml:1: no")
+			return nil
+		}, "configuration", doctor.Fail},
+		"a missing binary": {func(s *doctor.Subject) error {
+			s.Binaries = func(*config.Config) error { return errors.New("hermes-agent is not there") }
+			return nil
+		}, "installation", doctor.Fail},
+		"no supervisor": {func(s *doctor.Subject) error { s.Running = nil; return nil }, "supervisor", doctor.Warn},
+		"a worker that fails": {func(s *doctor.Subject) error {
+			s.Running.Workers = []*controlv1.WorkerStatus{{Name: "tools", State: "failed"}}
+			return nil
+		}, "worker", doctor.Fail},
+		"a unit that stops too soon": {func(s *doctor.Subject) error {
+			s.Misfits = func(context.Context, *config.Config) []string { return []string{"it allows 10s; write it again"} }
+			return nil
+		}, "unit", doctor.Warn},
+		"a home that others can read": {func(s *doctor.Subject) error { return os.Chmod(s.Home, 0o755) }, "permissions", doctor.Warn},
+		"a full disk": {func(s *doctor.Subject) error {
+			s.Running.Stores = []*controlv1.StoreStatus{{Name: "state", State: "degraded", Condition: "disk_full", Detail: "writes are refused", Advice: "make room"}}
+			return nil
+		}, "disk_full", doctor.Fail},
+		"a damaged store": {func(s *doctor.Subject) error {
+			s.Check = func(context.Context) ([]*controlv1.StoreCheck, error) {
+				return []*controlv1.StoreCheck{{Store: "state.db", Damage: []string{"Tree 5 page 7"}}}, nil
+			}
+			return nil
+		}, "store state.db", doctor.Fail},
+		"a damaged index": {func(s *doctor.Subject) error {
+			s.Check = func(context.Context) ([]*controlv1.StoreCheck, error) {
+				return []*controlv1.StoreCheck{{Store: "state.db", IndexDamage: []string{"fts5"}}}, nil
+			}
+			return nil
+		}, "store state.db", doctor.Warn},
+		"no snapshot":   {func(s *doctor.Subject) error { return os.RemoveAll(filepath.Join(s.Home, "state-snapshots")) }, "snapshots", doctor.Warn},
+		"old snapshots": {func(s *doctor.Subject) error { s.Now = s.Now.Add(10 * 24 * time.Hour); return nil }, "snapshots", doctor.Warn},
+		"something half made": {func(s *doctor.Subject) error {
+			return os.Mkdir(filepath.Join(s.Home, "state.db.retired-wal-20261201-120000-1.partial"), 0o700)
+		}, "leftovers", doctor.Warn},
+		"a captured log": {func(s *doctor.Subject) error {
+			return os.Mkdir(filepath.Join(s.Home, "state.db.retired-wal-20261201-120000-1"), 0o700)
+		}, "kept_copies", doctor.Warn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := subject(t)
+			if err := c.harm(s); err != nil {
+				t.Fatal(err)
+			}
+			list := doctor.Examine(t.Context(), *s, false)
+			f := find(list, c.check)
+			if f.State != c.state || f.Detail == "" || f.Advice == "" {
+				t.Errorf("%+v", f)
+			}
+			if doctor.Healthy(list) != (c.state == doctor.Warn) {
+				t.Errorf("healthy is %v: %+v", doctor.Healthy(list), list)
+			}
+		})
+	}
+}
+
+func TestFixMendsPermissionsAlone(t *testing.T) {
+	s := subject(t)
+	env := filepath.Join(s.Home, ".env")
+	if err := errors.Join(os.Chmod(s.Home, 0o755), os.WriteFile(env, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if f := find(doctor.Examine(t.Context(), *s, true), "permissions"); !f.Fixed || f.State != doctor.OK {
+		t.Errorf("%+v", f)
+	}
+	for path, want := range map[string]os.FileMode{s.Home: 0o700, env: 0o600} {
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s is %v, %v", path, st.Mode(), err)
+		}
+	}
+}
+
+// While somebody writes into a deleted WAL nothing of the store is touched or even read.
+func TestARetiredWALStopsTheExamination(t *testing.T) {
+	s := subject(t)
+	wal := filepath.Join(s.Home, "state.db-wal")
+	f, err := os.Create(wal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := errors.Join(os.Remove(wal), os.Chmod(s.Home, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	s.Check = func(context.Context) ([]*controlv1.StoreCheck, error) {
+		t.Error("the stores were read")
+		return nil, nil
+	}
+	list := doctor.Examine(t.Context(), *s, true)
+	held := find(list, "wal_retired")
+	if held.State != doctor.Fail || held.Advice == "" || held.Detail == "" {
+		t.Errorf("%+v", held)
+	}
+	if p := find(list, "permissions"); p.Fixed {
+		t.Error("something was mended: ", fmt.Sprint(p))
+	}
+}
