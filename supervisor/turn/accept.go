@@ -80,6 +80,7 @@ func (h *Hub) admit(ctx context.Context, write func(context.Context) (store.Acce
 		err = h.interruptStored(wctx, acc.Interrupted)
 	}
 	if err != nil {
+		h.lookAtFailure(err)
 		if !refusedUnstored(err) {
 			h.markStale()
 		}

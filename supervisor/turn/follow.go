@@ -2,10 +2,12 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
 
 // Follow sends the events of a turn, what has happened so far first, and returns after the final one. send may be slow:
@@ -69,8 +71,31 @@ func (h *Hub) pump(ctx context.Context, f *feed, send func(*turnv1.TurnEvent) er
 		case <-w.wake:
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-h.failed:
+			return wrap(h.storeFailure(), "turn %s is kept and waits for the next start", f.turnID)
 		case <-h.ctx.Done():
 			return errClosing
 		}
 	}
+}
+
+// lookAtFailure notes that the store has failed for good. Whoever follows a turn is told, because nothing will come.
+func (h *Hub) lookAtFailure(err error) {
+	if !errors.Is(err, store.ErrFailed) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failure != nil {
+		return
+	}
+	h.failure = err
+	h.event("store_failed", "", "", err.Error(), nil)
+	close(h.failed)
+}
+
+func (h *Hub) storeFailure() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failure
 }

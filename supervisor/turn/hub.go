@@ -97,6 +97,8 @@ type Hub struct {
 	homes    homes
 	gateways map[string]*gateway // by platform
 	idle     chan struct{}       // closed and replaced when a turn stops running
+	failure  error               // why the store takes nothing any more, for the life of this process
+	failed   chan struct{}       // closed with failure set
 }
 
 // New returns a hub that does nothing before Start.
@@ -122,7 +124,7 @@ func New(cfg Config) *Hub {
 		kick:  make(chan struct{}, 1),
 		turns: map[string]*live{}, lines: map[string][]*live{},
 		agents: map[string]*agent{}, gateways: map[string]*gateway{},
-		idle: make(chan struct{}), ended: &endings{},
+		idle: make(chan struct{}), failed: make(chan struct{}), ended: &endings{},
 	}
 	h.Adjust(cfg.Approvals, cfg.TurnsPerAgent, cfg.Platforms)
 	h.tools = newCatalogue(h)

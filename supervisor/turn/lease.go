@@ -88,6 +88,7 @@ func (h *Hub) take(l *live, a *agent) *lease {
 		h.adopt(l)
 		return nil
 	case err != nil:
+		h.lookAtFailure(err)
 		h.mu.Lock()
 		first := !l.refused
 		l.refused, l.notBefore = true, h.now().Add(storePause)
@@ -265,6 +266,7 @@ func (h *Hub) appendSteps(turnID string, fence uint64, worker string, steps []st
 
 // unstored notes that the store refused a write of a run for now.
 func (h *Hub) unstored(ls *lease, err error) {
+	h.lookAtFailure(err)
 	if definite(err) {
 		return
 	}

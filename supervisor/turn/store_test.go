@@ -2,6 +2,9 @@ package turn
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,10 +24,14 @@ var (
 type fullDisk struct {
 	Store
 	full    atomic.Bool
+	broken  atomic.Bool // for good
 	refused atomic.Int32
 }
 
 func (f *fullDisk) refuse() error {
+	if f.broken.Load() {
+		return fmt.Errorf("%w: state.db is damaged", store.ErrFailed)
+	}
 	if f.full.Load() {
 		f.refused.Add(1)
 		return store.ErrDiskFull
@@ -79,6 +86,34 @@ func (f *fullDisk) SetCall(ctx context.Context, c store.Call) error {
 		return err
 	}
 	return f.Store.SetCall(ctx, c)
+}
+
+// A store that has failed for good cannot store the answer. Who waits for one is told so, instead of waiting for ever.
+func TestAFailedStoreIsToldToWhoeverWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		disk := &fullDisk{}
+		r.wrap = func(s Store) Store {
+			disk.Store = s
+			return disk
+		}
+		r.restart()
+		a := r.accept("main", "m", "hello")
+		disk.broken.Store(true)
+		r.agent("agent-1", lively(obey(func(*agentRun, string) bool { return false })))
+		err := r.hub.Follow(t.Context(), a.TurnID, func(*turnv1.TurnEvent) error { return nil })
+		if !errors.Is(err, ipc.ErrRefused) || !strings.Contains(err.Error(), "state.db is damaged") || !strings.Contains(err.Error(), "waits for the next start") {
+			t.Errorf("follow: %v", err)
+		}
+		if list := r.eventsOf("store_failed"); len(list) != 1 {
+			t.Errorf("events: %+v", list)
+		}
+		disk.broken.Store(false)
+		r.restart()
+		r.agent("agent-1", lively(obey(func(*agentRun, string) bool { return false })))
+		if f := r.final(a.TurnID); f.Outcome != turnv1.Outcome_OUTCOME_COMPLETED {
+			t.Errorf("final is %v", f)
+		}
+	})
 }
 
 // A disk that is full for half an hour loses nothing, parks nothing and makes no call twice.
