@@ -83,10 +83,12 @@ func TestDrain(t *testing.T) {
 		if err := w.Run(t, "t2").Wait(); !errors.Is(err, ipc.ErrRefused) {
 			t.Errorf("a new turn: %v", err)
 		}
-		time.AfterFunc(time.Second, func() { r.interrupt(w) })
+		told := make(chan struct{})
+		time.AfterFunc(time.Second, func() { r.interrupt(w); close(told) })
 		if n := w.Role.Drain(t.Context()); n != 0 {
 			t.Errorf("%d unfinished", n)
 		}
+		<-told
 		if err := run.Wait(); err != nil {
 			t.Error(err)
 		}

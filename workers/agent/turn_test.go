@@ -125,10 +125,10 @@ func TestToolCallsAndResults(t *testing.T) {
 
 func TestWhatAPersonSaysToARunningTurnFollowsTheNextResults(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		lost := false
+		said, lost := false, false
 		r.host.Lost = func(method string) error {
-			if method == "Append" && len(r.host.Steps("t1")) > 3 && !lost {
-				lost = true // the answer that tells of the steers
+			if method == "Append" && said && !lost {
+				lost = true // the answer that tells of what was said
 				return fmt.Errorf("the answer was lost: %w", ipc.ErrTimeout)
 			}
 			return nil
@@ -136,6 +136,7 @@ func TestWhatAPersonSaysToARunningTurnFollowsTheNextResults(t *testing.T) {
 		r.host.Tools["slow"] = agenttest.Tool{Do: func(context.Context, string) *toolv1.Result {
 			r.host.Say("t1", "to the left")
 			r.host.Say("t1", "and fast")
+			said = true
 			return agenttest.Result("slow")
 		}}
 		r.script.Steps = []agenttest.Step{agenttest.Ask("a", "slow", "{}"), agenttest.Say("done")}
