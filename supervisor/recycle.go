@@ -38,7 +38,6 @@ type recycler struct {
 	proc     sample.Proc
 	evidence *evidence // nil: none is kept
 	record   func(store.Event)
-	life     context.Context
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -49,7 +48,7 @@ type recycler struct {
 
 func newRecycler(proc sample.Proc, e *evidence, record func(store.Event)) *recycler {
 	return &recycler{
-		proc: proc, evidence: e, record: record, life: context.Background(),
+		proc: proc, evidence: e, record: record,
 		due: map[int]dueNote{}, asked: map[int]struct{}{},
 	}
 }
@@ -145,7 +144,7 @@ func (r *recycler) replace(c concern, urgent bool) {
 	}
 	fields := map[string]string{"urgent": fmt.Sprint(urgent)}
 	if r.evidence != nil {
-		ctx, cancel := context.WithTimeout(r.life, limit)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		folder, top, err := r.evidence.save(ctx, c.worker, c.pid, c.why)
 		cancel()
 		fields["evidence"], fields["top_handles"] = folder, top
@@ -154,7 +153,7 @@ func (r *recycler) replace(c concern, urgent bool) {
 		}
 	}
 	r.record(store.Event{Kind: kindRecycling, Worker: c.worker.Name(), PID: c.pid, Message: c.why, Fields: fields})
-	ctx, cancel := context.WithTimeout(r.life, wishTime)
+	ctx, cancel := context.WithTimeout(context.Background(), wishTime)
 	defer cancel()
 	_ = c.worker.Recycle(ctx, c.why, urgent) // a worker that is ending for good needs no successor
 }
@@ -163,7 +162,7 @@ func (r *recycler) replace(c concern, urgent bool) {
 func (r *recycler) endOver(m *member, pid int, held string) {
 	r.once(pid, func() {
 		r.record(store.Event{Kind: kindOverLimit, Worker: m.Name(), PID: pid, Message: "it holds " + held})
-		ctx, cancel := context.WithTimeout(r.life, wishTime)
+		ctx, cancel := context.WithTimeout(context.Background(), wishTime)
 		defer cancel()
 		_ = m.EndOver(ctx, held)
 	})
