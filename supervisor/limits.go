@@ -6,6 +6,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
 // closeInterval is how often a worker is read whose growth would bring it to a limit before the next round. An idle
@@ -13,8 +14,36 @@ import (
 // what takes longer is under close watch by then.
 const closeInterval = 100 * time.Millisecond
 
-// nearly is the part of the limit of descriptors at which a worker under close watch is replaced without waiting.
-const nearly = 0.95
+const (
+	// nearly is the part of the limit of descriptors at which a worker under close watch is replaced without waiting, and
+	// filling the part from which on its pace counts. leadTime is what a replacement needs on a busy machine, from the
+	// reading to the end of the process.
+	nearly   = 0.95
+	filling  = 0.80
+	leadTime = time.Second
+)
+
+// runsOut says whether a process that holds fds at now reaches its limit of descriptors before a replacement that is
+// begun later would end it. recent are its newest readings, oldest first: one jump has no pace.
+func runsOut(recent []sample.Sample, now time.Time, fds, limit int64) bool {
+	held, most := float64(fds), float64(limit)
+	if held >= nearly*most {
+		return true
+	}
+	if held < filling*most || len(recent) < 2 {
+		return false
+	}
+	last, before := recent[len(recent)-1], recent[len(recent)-2]
+	since := now.Sub(last.Time)
+	if since < closeInterval/2 {
+		return false
+	}
+	pace := min(
+		float64(fds-last.FDs)/since.Seconds(),
+		float64(last.FDs-before.FDs)/last.Time.Sub(before.Time).Seconds(),
+	)
+	return held+pace*leadTime.Seconds() >= most
+}
 
 func overText(holds, limit int64) string {
 	return fmt.Sprintf("%d MiB of memory with the processes below it, its limit is %d MiB", holds>>20, limit>>20)
@@ -45,7 +74,7 @@ func (l *leakWatch) lookClosely(now time.Time) {
 			l.recycle.endLargestBelow(c)
 		case limit > 0 && holds > limit:
 			l.recycle.endOver(m, pid, overText(holds, limit))
-		case p.FDLimit > 0 && float64(p.FDs) >= nearly*float64(p.FDLimit):
+		case p.FDLimit > 0 && runsOut(series.Seconds(2), now, p.FDs, p.FDLimit):
 			c.below = false
 			c.why = fmt.Sprintf("it holds %d of %d descriptors", p.FDs, p.FDLimit)
 			l.recycle.consider(now, c)
