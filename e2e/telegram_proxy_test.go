@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +44,16 @@ func TestTheProxyOfEnvLeadsToTelegram(t *testing.T) {
 	for _, secret := range []string{"open-sesame", strings.Split(bottest.Token, ":")[1]} {
 		if strings.Contains(tg.out.String(), secret) {
 			t.Errorf("a log has %q", secret)
+		}
+		status, err := tg.status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range status.Workers {
+			env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.Pid))
+			if err != nil || strings.Contains(string(env), secret) {
+				t.Errorf("the environment of %s has %q, or %v", w.Name, secret, err)
+			}
 		}
 	}
 }

@@ -53,20 +53,21 @@ func policy(r config.Restart) worker.Policy {
 }
 
 func agentSpec(c *config.Config, n int) worker.Spec {
+	via := proxies(c.Secrets, "")
 	s := worker.Spec{
 		Name: fmt.Sprintf("agent-%d", n), Role: ipc.RoleAgent,
 		// One that serves is enough to be ready: the others are there for speed and for when it dies.
 		Required: n == 1,
 		Config: encode(ipc.AgentConfig{
-			Provider: c.Model.Provider, Model: c.Model.Default, BaseURL: c.Model.BaseURL, APIKeyName: c.Model.APIKeyName,
+			Provider: c.Model.Provider, Model: c.Model.Default, BaseURL: c.Model.BaseURL, APIKeyName: c.Model.APIKeyName, Proxies: via,
 			MaxTurns: c.Agent.MaxTurns, APIRetries: max(1, c.Agent.APIMaxRetries), ToolsAtOnce: c.Supervisor.ToolsAtOnce,
 			Home: c.Home, ContextFileMaxChars: c.ContextFileMaxChars,
 			MemoryCharLimit: c.Memory.CharLimit, UserCharLimit: c.Memory.UserCharLimit,
 		}),
 	}
-	s.Env = proxies(c.Secrets, "")
+	s.Secrets = via
 	if c.Model.APIKeyName != "" {
-		s.Secrets = []string{c.Model.APIKeyName}
+		s.Secrets = append(slices.Clone(via), c.Model.APIKeyName)
 	}
 	return s
 }
@@ -83,36 +84,29 @@ func toolsSpec(c *config.Config) worker.Spec {
 }
 
 func gatewaySpec(c *config.Config, platform string) worker.Spec {
-	a := c.Adapters[platform]
+	a, via := c.Adapters[platform], proxies(c.Secrets, platform)
 	return worker.Spec{
 		Name: "gateway-" + platform, Role: ipc.RoleGateway, Platform: platform,
 		// A platform that cannot be reached must not keep the others from being served.
 		Required: false,
-		Secrets:  a.Secrets,
-		Env:      proxies(c.Secrets, platform),
+		Secrets:  append(slices.Clone(a.Secrets), via...),
 		Config: encode(ipc.GatewayConfig{
-			Platform: platform, Settings: a.Settings, Dir: filepath.Join(c.Home, platformsFolder, platform),
+			Platform: platform, Settings: a.Settings, Dir: filepath.Join(c.Home, platformsFolder, platform), Proxies: via,
 		}),
 	}
 }
 
-// proxyVariables lead out of a closed network. In .env they count as in the environment.
+// proxyVariables lead out of a closed network, in .env as in the environment.
 var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
-// proxies returns the proxies of .env for a worker that talks to the world, that of its platform among them. A worker's
-// environment and not its configuration, because a proxy may have a password and configurations are shown.
+// proxies names the proxies that are set for a worker that talks to the world, that of its platform among them. Their
+// values may have a password: the worker asks for them as for any secret.
 func proxies(s config.Secrets, platform string) []string {
 	names := proxyVariables
 	if platform != "" {
 		names = append(slices.Clone(names), strings.ToUpper(platform)+"_PROXY")
 	}
-	var env []string
-	for _, name := range names {
-		if v, ok := s.Lookup(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !s.Has(name) })
 }
 
 // encode makes the JSON of a worker's configuration. The types are ours and hold nothing that JSON cannot.

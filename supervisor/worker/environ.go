@@ -21,7 +21,7 @@ func environ(s Spec, m mark, handshake []string) []string {
 	var env []string
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
-		if slices.ContainsFunc(passed, func(p string) bool { return matches(p, name) }) {
+		if slices.ContainsFunc(passed, func(p string) bool { return matches(p, name) }) && !hasPassword(v) {
 			env = append(env, v)
 		}
 	}
@@ -32,6 +32,12 @@ func environ(s Spec, m mark, handshake []string) []string {
 		env = append(env, fmt.Sprintf("GOMEMLIMIT=%d", s.Limits.Memory/10*9))
 	}
 	return append(env, s.Env...)
+}
+
+// hasPassword says whether a variable is a proxy with user and password. Whoever needs that one asks for it as a secret.
+func hasPassword(v string) bool {
+	name, value, _ := strings.Cut(v, "=")
+	return strings.HasSuffix(strings.ToUpper(name), "_PROXY") && strings.Contains(value, "@")
 }
 
 func matches(pattern, name string) bool {

@@ -24,6 +24,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/workers/agent/provider"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/agent/provider/offline"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/agent/provider/openai"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/proxy"
 )
 
 // Defaults of the configuration, as Hermes has them.
@@ -38,7 +39,7 @@ type Agent struct {
 	agentv1.UnimplementedAgentServer
 
 	// Open makes the provider of a configuration; nil means Open of this package. key returns the configured secret.
-	Open func(cfg ipc.AgentConfig, key func(context.Context) (string, error)) (provider.Provider, error)
+	Open func(cfg ipc.AgentConfig, key func(context.Context) (string, error), via proxy.Variables) (provider.Provider, error)
 
 	ctx      context.Context
 	host     *workers.Host
@@ -82,23 +83,27 @@ func (a *Agent) Start(ctx context.Context, host *workers.Host, config json.RawMe
 	a.cfg.APIRetries = orDefault(a.cfg.APIRetries, defaultAPIRetries)
 	a.cfg.ToolsAtOnce = orDefault(a.cfg.ToolsAtOnce, defaultToolsAtOnce)
 	a.ctx, a.host, a.runs = ctx, host, map[string]*run{}
+	via, err := proxy.Ask(ctx, host.Config, a.cfg.Proxies)
+	if err != nil {
+		return err
+	}
 	open := a.Open
 	if open == nil {
 		open = Open
 	}
-	if a.provider, a.unusable = open(a.cfg, a.secret); a.unusable != nil {
+	if a.provider, a.unusable = open(a.cfg, a.secret, via); a.unusable != nil {
 		host.Log.Error("no provider", "error", a.unusable)
 	}
 	return nil
 }
 
 // Open makes the provider that a configuration names.
-func Open(cfg ipc.AgentConfig, key func(context.Context) (string, error)) (provider.Provider, error) {
+func Open(cfg ipc.AgentConfig, key func(context.Context) (string, error), via proxy.Variables) (provider.Provider, error) {
 	switch cfg.Provider {
 	case "", "offline":
 		return offline.New(cfg.Home), nil
 	case "openai":
-		p, err := openai.New(openai.Config{BaseURL: cfg.BaseURL, Key: key, Idle: cfg.StreamIdle})
+		p, err := openai.New(openai.Config{BaseURL: cfg.BaseURL, Key: key, Proxy: via.ForRequest(), Idle: cfg.StreamIdle})
 		if err != nil {
 			return nil, err // and no interface around a nil client
 		}

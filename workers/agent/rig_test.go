@@ -14,6 +14,7 @@ import (
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/agent/agenttest"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/agent/provider"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/proxy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +46,7 @@ func newRig(t *testing.T) *rig {
 // agent starts a worker.
 func (r *rig) agent() *agenttest.Worker {
 	r.Helper()
-	return agenttest.Start(r.T, r.host, &Agent{Open: func(ipc.AgentConfig, func(context.Context) (string, error)) (provider.Provider, error) {
+	return agenttest.Start(r.T, r.host, &Agent{Open: func(ipc.AgentConfig, func(context.Context) (string, error), proxy.Variables) (provider.Provider, error) {
 		return r.script, nil
 	}}, r.cfg)
 }

@@ -17,6 +17,7 @@ import (
 
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/proxy"
 )
 
 // An Adapter joins one account of one platform. Optional abilities are the interfaces below: Sender, Shower,
@@ -84,6 +85,7 @@ type Setup struct {
 	// Dir is a folder for this adapter alone (0700) for small durable things, and FilesDir, below it, is where files
 	// from chats are put and from where files may be sent. Both exist, or both are empty if the supervisor gave none.
 	Dir, FilesDir string
+	Proxies       proxy.Variables
 	Log           hclog.Logger // adapters never log a secret or a URL that holds one
 }
 

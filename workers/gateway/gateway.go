@@ -18,6 +18,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	adapterv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/adapter/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/proxy"
 )
 
 // A Gateway is the role of a gateway worker: it runs one adapter, chosen by its configuration.
@@ -50,7 +51,7 @@ func (g *Gateway) Start(ctx context.Context, host *workers.Host, config json.Raw
 		return fmt.Errorf("adapter %q: %w: this gateway has %s", c.Platform, ipc.ErrNotFound,
 			strings.Join(slices.Sorted(maps.Keys(g.adapters)), ", "))
 	}
-	setup, sendFrom, err := prepare(host, c)
+	setup, sendFrom, err := prepare(ctx, host, c)
 	if err != nil {
 		return fmt.Errorf("adapter %s: %w", c.Platform, err)
 	}
@@ -63,10 +64,14 @@ func (g *Gateway) Start(ctx context.Context, host *workers.Host, config json.Raw
 }
 
 // prepare makes the setup of an adapter, and the list of folders that its files may come from.
-func prepare(host *workers.Host, c ipc.GatewayConfig) (Setup, []string, error) {
+func prepare(ctx context.Context, host *workers.Host, c ipc.GatewayConfig) (Setup, []string, error) {
 	s := Setup{
 		Platform: c.Platform, Services: NewServices(host), Settings: Settings(c.Settings).own(),
 		Log: host.Log.With("platform", c.Platform),
+	}
+	var err error
+	if s.Proxies, err = proxy.Ask(ctx, host.Config, c.Proxies); err != nil {
+		return s, nil, err
 	}
 	var own struct {
 		SendFrom []string `json:"send_from"`

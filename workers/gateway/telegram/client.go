@@ -48,21 +48,18 @@ type client struct {
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newClient returns a client of the server at base. Each client has connections of its own.
-func newClient(base, token string, proxy *url.URL, dial dialFunc) *client {
+func newClient(base, token string, via route, dial dialFunc) *client {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
 	t := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSHandshakeTimeout: dialTimeout,
+		Proxy: via.proxy, DialContext: dial, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConns: 32, MaxIdleConnsPerHost: 32, MaxConnsPerHost: 64, IdleConnTimeout: idleTimeout,
-	}
-	if proxy != nil {
-		t.Proxy = http.ProxyURL(proxy)
 	}
 	base = strings.TrimRight(base, "/")
 	return &client{
 		base: base + "/bot" + token + "/", files: base + "/file/bot" + token + "/",
-		http: &http.Client{Transport: t, CheckRedirect: noRedirect}, hide: hider(token, proxy),
+		http: &http.Client{Transport: t, CheckRedirect: noRedirect}, hide: hider(token, via.password),
 	}
 }
 
@@ -70,15 +67,13 @@ func newClient(base, token string, proxy *url.URL, dial dialFunc) *client {
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // hider returns a function that takes secrets out of a text.
-func hider(token string, proxy *url.URL) func(string) string {
+func hider(token, password string) func(string) string {
 	pairs := []string{token, "[token]", url.PathEscape(token), "[token]"}
 	if _, secret, ok := strings.Cut(token, ":"); ok && len(secret) > 8 {
 		pairs = append(pairs, secret, "[token]")
 	}
-	if proxy != nil && proxy.User != nil {
-		if password, ok := proxy.User.Password(); ok && password != "" {
-			pairs = append(pairs, password, "[password]")
-		}
+	if password != "" {
+		pairs = append(pairs, password, "[password]")
 	}
 	return strings.NewReplacer(pairs...).Replace
 }

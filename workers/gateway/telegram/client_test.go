@@ -38,7 +38,7 @@ func TestWhetherARequestMayHaveHappened(t *testing.T) {
 			if c.fault != nil {
 				b.Fail(*c.fault)
 			}
-			client := newClient(b.Listen(), bottest.Token, nil, nil)
+			client := newClient(b.Listen(), bottest.Token, route{}, nil)
 			defer client.closeIdle()
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -52,7 +52,7 @@ func TestWhetherARequestMayHaveHappened(t *testing.T) {
 			}
 		})
 	}
-	nobody := newClient("http://127.0.0.1:1", bottest.Token, nil, nil)
+	nobody := newClient("http://127.0.0.1:1", bottest.Token, route{}, nil)
 	if err := nobody.call(t.Context(), "sendMessage", nil, nil); err == nil || mayHaveHappened(err) {
 		t.Errorf("a server that is not there: %v", err)
 	}
@@ -62,7 +62,7 @@ func TestTheEndOfAContextIsSeen(t *testing.T) {
 	b := bottest.New()
 	defer b.Close()
 	b.Fail(bottest.Fault{Kind: bottest.Hang})
-	client := newClient(b.Listen(), bottest.Token, nil, nil)
+	client := newClient(b.Listen(), bottest.Token, route{}, nil)
 	defer client.closeIdle()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)

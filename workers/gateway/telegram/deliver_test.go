@@ -429,7 +429,7 @@ func FuzzRenderedMessagesAreTaken(f *testing.F) {
 	}
 	bot := bottest.New()
 	bot.Private(ann, "Ann")
-	client := newClient(bot.Listen(), bottest.Token, nil, nil)
+	client := newClient(bot.Listen(), bottest.Token, route{}, nil)
 	f.Cleanup(func() { client.closeIdle(); bot.Close() })
 	f.Fuzz(func(t *testing.T, md string) {
 		defer bot.Forget()

@@ -135,7 +135,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	first := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other+r.URL.Path, http.StatusTemporaryRedirect)
 	}))
-	c := newClient(first, bottest.Token, nil, nil)
+	c := newClient(first, bottest.Token, route{}, nil)
 	defer c.closeIdle()
 	if err := c.call(t.Context(), "getMe", nil, nil); err == nil {
 		t.Error("a redirect is no answer of the API")
@@ -159,11 +159,11 @@ func TestProxiesAreUsed(t *testing.T) {
 				proxy = socksProxy(t, target)
 			}
 			set := settings{BaseURL: "http://api.telegram.invalid", Proxy: scheme + "://" + proxy}
-			u, err := set.proxyURL()
+			via, err := set.route(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newClient(set.BaseURL, bottest.Token, u, nil)
+			c := newClient(set.BaseURL, bottest.Token, via, nil)
 			defer c.closeIdle()
 			var me account
 			if err := c.call(t.Context(), "getMe", nil, &me); err != nil || me.ID != bottest.BotID {

@@ -1,18 +1,18 @@
 package telegram
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/proxy"
 )
 
 // settings are the keys of adapters.telegram. Lists may be written as one text with commas.
@@ -101,14 +101,44 @@ func readSettings(s gateway.Settings) (settings, error) {
 // maxPoll is the longest long poll: two of them and their grace fit into the time after which silence is deafness.
 const maxPoll = 60 * time.Second
 
-// proxyURL returns the proxy that the settings or the environment name, nil for none or what net/http finds itself.
-func (c settings) proxyURL() (*url.URL, error) {
+// A route is the way of requests to the Bot API server.
+type route struct {
+	proxy    func(*http.Request) (*url.URL, error) // as in http.Transport
+	password string                                // of the proxy, to be kept out of every text
+}
+
+// route returns the way that the settings or the variables name.
+func (c settings) route(vars proxy.Variables) (route, error) {
+	u, err := c.proxyURL(vars)
+	if err != nil {
+		return route{}, err
+	}
+	via := http.ProxyURL(u)
+	if u == nil {
+		via = vars.ForRequest()
+		r, err := http.NewRequest(http.MethodPost, c.BaseURL, nil)
+		if err != nil {
+			return route{}, fmt.Errorf("settings: base_url: %w", err)
+		}
+		if u, err = via(r); err != nil {
+			return route{}, err
+		}
+	}
+	if u == nil {
+		return route{proxy: via}, nil
+	}
+	password, _ := u.User.Password()
+	return route{proxy: via, password: password}, nil
+}
+
+// proxyURL returns the proxy that is named for everything, nil if there is none.
+func (c settings) proxyURL(vars proxy.Variables) (*url.URL, error) {
 	from, raw := "settings: proxy", c.Proxy
 	if raw == "" {
-		from, raw = "TELEGRAM_PROXY", os.Getenv("TELEGRAM_PROXY")
+		raw, from = vars.First("TELEGRAM_PROXY")
 	}
 	if raw == "" && !c.local() {
-		from, raw = "ALL_PROXY", cmp.Or(os.Getenv("ALL_PROXY"), os.Getenv("all_proxy"))
+		raw, from = vars.First("ALL_PROXY", "all_proxy")
 	}
 	if raw == "" {
 		return nil, nil

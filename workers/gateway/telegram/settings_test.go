@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/proxy"
 )
 
 func TestSettingsAreChecked(t *testing.T) {
@@ -49,27 +50,24 @@ func TestTheProxyIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		set, base string
-		env       map[string]string
+		env       proxy.Variables
 		want, err string
 	}{
 		{name: "none"},
-		{name: "from the settings", set: "socks5://h:1080", env: map[string]string{"ALL_PROXY": "http://x:1"}, want: "socks5://h:1080"},
-		{name: "from the environment", env: map[string]string{"TELEGRAM_PROXY": "http://p:3128", "ALL_PROXY": "http://x:1"}, want: "http://p:3128"},
-		{name: "for everything", env: map[string]string{"ALL_PROXY": "socks5h://x:1"}, want: "socks5h://x:1"},
-		{name: "but not to this machine", base: "http://127.0.0.1:8081", env: map[string]string{"ALL_PROXY": "socks5h://x:1"}},
+		{name: "from the settings", set: "socks5://h:1080", env: proxy.Variables{"ALL_PROXY": "http://x:1"}, want: "socks5://h:1080"},
+		{name: "from the environment", env: proxy.Variables{"TELEGRAM_PROXY": "http://p:3128", "ALL_PROXY": "http://x:1"}, want: "http://p:3128"},
+		{name: "for everything", env: proxy.Variables{"ALL_PROXY": "socks5h://x:1"}, want: "socks5h://x:1"},
+		{name: "but not to this machine", base: "http://127.0.0.1:8081", env: proxy.Variables{"ALL_PROXY": "socks5h://x:1"}},
 		{name: "unknown scheme", set: "gopher://h:70", err: "gopher"},
 		{name: "no URL", set: "me:secretpassword@h", err: "not a URL"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, k := range []string{"TELEGRAM_PROXY", "ALL_PROXY", "all_proxy"} {
-				t.Setenv(k, c.env[k])
-			}
 			s := defaults()
 			s.Proxy = c.set
 			if c.base != "" {
 				s.BaseURL = c.base
 			}
-			u, err := s.proxyURL()
+			u, err := s.proxyURL(c.env)
 			if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secretpassword")) {
 				t.Fatalf("error %v, want %q", err, c.err)
 			}

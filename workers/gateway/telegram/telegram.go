@@ -127,7 +127,7 @@ func open(ctx context.Context, s gateway.Setup, p parts) (*Adapter, error) {
 	if p.token == "" {
 		return nil, fmt.Errorf("%s is not set: put the token that @BotFather gave you into .env", tokenName)
 	}
-	proxy, err := set.proxyURL()
+	via, err := set.route(s.Proxies)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func open(ctx context.Context, s gateway.Setup, p parts) (*Adapter, error) {
 	}
 	a := &Adapter{
 		set: set, log: s.Log, host: p.host, filesDir: s.FilesDir, started: time.Now(),
-		client: newClient(set.BaseURL, p.token, proxy, p.dial), poller: newClient(set.BaseURL, p.token, proxy, p.dial),
+		client: newClient(set.BaseURL, p.token, via, p.dial), poller: newClient(set.BaseURL, p.token, via, p.dial),
 		limits: newLimits(set.MessagesPerSecond), lock: lock, shelf: shelf,
 		health: newHealth(time.Now(), time.Duration(set.RetryFirst), time.Duration(set.RetryLongest)),
 		people: newPeople(append(p.users, set.AllowedUsers...), set.AllowedChats), groups: newGroups(set),

@@ -44,6 +44,8 @@ type Config struct {
 	BaseURL string // up to and including /v1
 	// Key returns the key, empty for a server that wants none. It is asked at every call.
 	Key func(context.Context) (string, error)
+	// Proxy says through which proxy a request goes, as in http.Transport; nil for none.
+	Proxy func(*http.Request) (*url.URL, error)
 	// Idle is how long a server may be silent; 0 means 120 s, and 30 min for one on this machine or network.
 	Idle time.Duration
 }
@@ -75,7 +77,7 @@ func New(c Config) (*Provider, error) {
 		}
 	}
 	p.http = &http.Client{Transport: &transport{next: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
+		Proxy:                 c.Proxy,
 		DialContext:           (&net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   connectTimeout,
 		ExpectContinueTimeout: time.Second,
