@@ -137,6 +137,15 @@ func (in Installation) Enable(ctx context.Context, units ...string) error {
 	return in.systemctl(ctx, append([]string{"enable", "--now"}, units...)...)
 }
 
+// MakeRoom stops a service that runs without its socket unit: systemd refuses to make the socket of a service that is
+// active already.
+func (in Installation) MakeRoom(ctx context.Context, socket, service string) error {
+	if in.systemctl(ctx, "is-active", "--quiet", socket) == nil {
+		return nil
+	}
+	return in.systemctl(ctx, "stop", service)
+}
+
 // Uninstall stops and disables the units and removes their files. A file that somebody edited stays unless Force is set.
 // removed lists what went; none of them being there is no error.
 func (in Installation) Uninstall(ctx context.Context, names ...string) (removed []string, err error) {

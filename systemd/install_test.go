@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,6 +44,27 @@ func TestInstallIsIdempotentAndReloadsOnlyAfterAChange(t *testing.T) {
 	}
 	if removed, err := in.Uninstall(t.Context(), unitFile.Name); err != nil || len(removed) != 0 {
 		t.Errorf("uninstall again: %v %v", removed, err)
+	}
+}
+
+// systemd refuses to make the socket of a service that is active.
+func TestAServiceThatRunsWithoutItsSocketIsStoppedFirst(t *testing.T) {
+	for _, active := range []bool{false, true} {
+		in, ran := recorded(t)
+		run := in.Run
+		in.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+			out, err := run(ctx, name, args...)
+			if !active && slices.Contains(args, "is-active") {
+				err = errors.New("exit status 3")
+			}
+			return out, err
+		}
+		if err := in.MakeRoom(t.Context(), "a.socket", "a.service"); err != nil {
+			t.Fatal(err)
+		}
+		if stopped := slices.Contains(*ran, "systemctl --user stop a.service"); stopped == active {
+			t.Errorf("socket active %v: ran %q", active, *ran)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -154,19 +155,7 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 			if len(changed) == 0 {
 				fmt.Fprintln(p.out, "the units are as they should be")
 			}
-			enable := f.name + ".service"
-			if f.socket {
-				enable = f.name + ".socket"
-			}
-			if !now {
-				_, err := fmt.Fprintln(p.out, "start it with:", systemctlLine(f.user, "enable --now "+enable))
-				return err
-			}
-			if err := in.Enable(c.Context(), enable); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(p.out, enable, "is enabled and started")
-			return err
+			return p.enable(c.Context(), in, f, now)
 		},
 	}
 	f.add(c)
@@ -176,6 +165,31 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 	c.Flags().BoolVar(&print, "print", false, "print the units and write nothing")
 	c.Flags().BoolVar(&force, "force", false, "overwrite units that were edited")
 	return c
+}
+
+// enable starts what was installed, or says how.
+func (p *program) enable(ctx context.Context, in systemd.Installation, f unitFlags, now bool) error {
+	service, socket := f.name+".service", f.name+".socket"
+	units := []string{service}
+	if f.socket {
+		units = []string{socket, service}
+	}
+	if !now {
+		_, err := fmt.Fprintln(p.out, "start it with:", systemctlLine(f.user, "enable --now "+strings.Join(units, " ")))
+		return err
+	}
+	if f.socket {
+		if err := in.MakeRoom(ctx, socket, service); err != nil {
+			return err
+		}
+	}
+	if err := in.Enable(ctx, units...); err != nil {
+		return err
+	}
+	for _, unit := range units {
+		fmt.Fprintln(p.out, unit, "is enabled and started")
+	}
+	return nil
 }
 
 func (p *program) systemdUninstall() *cobra.Command {
