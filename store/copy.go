@@ -29,6 +29,9 @@ func (w *writer) between(ctx context.Context, fn func(c *conn) error) error {
 	if err := w.health.failure(); err != nil {
 		return err
 	}
+	if w.readOnly.Load() {
+		return w.health.refusal()
+	}
 	j := job{fn, make(chan error, 1)}
 	select {
 	case w.jobs <- j:
@@ -44,7 +47,7 @@ func (w *writer) between(ctx context.Context, fn func(c *conn) error) error {
 // the copy advances by small steps between groups, and a file that is complete, checked and on disk appears at the path at
 // once.
 func (d *database) CopyTo(ctx context.Context, to string) error {
-	if d.guard == nil {
+	if d.w.readOnly.Load() {
 		return CopyFile(ctx, d.path, to)
 	}
 	err := publish(to, func(part string) error {
@@ -163,7 +166,15 @@ func copyPagesInto(from *conn, to string) error {
 		return err
 	}
 	defer dest.close()
-	b, err := dest.raw.Backup("main", from.raw, "main")
+	if err := copyAll(from, dest); err != nil {
+		return fmt.Errorf("copy to %s: %w", to, err)
+	}
+	return nil
+}
+
+// copyAll copies all pages of a database into another one.
+func copyAll(from, to *conn) error {
+	b, err := to.raw.Backup("main", from.raw, "main")
 	if err != nil {
 		return err
 	}
@@ -172,7 +183,7 @@ func copyPagesInto(from *conn, to string) error {
 		err = ferr
 	}
 	if err == nil && !done {
-		err = fmt.Errorf("copy to %s is not complete", to)
+		err = errors.New("the copy is not complete")
 	}
 	return err
 }

@@ -43,9 +43,17 @@ type database struct {
 	health  health
 	kind    kind
 	wal     bool   // false: a rollback journal
-	guard   *guard // nil if the file cannot be written
+	guard   *guard // nil while the file cannot be written
 	readers *readers
+	count   int // of readers
 	w       *writer
+}
+
+// An opened file is ready to be written.
+type opened struct {
+	conn  *conn
+	guard *guard
+	index index
 }
 
 // checkLimit is the size up to which a file is checked when its last user did not close it: about two seconds.
@@ -72,69 +80,93 @@ func open(ctx context.Context, path string, k kind, o Options) (*database, error
 	return d, nil
 }
 
-func (d *database) open(ctx context.Context, k kind, readers int) (err error) {
+func (d *database) open(ctx context.Context, k kind, readers int) error {
 	if _, number, _ := sqlite3.Version(); number < oldestSQLite {
 		return fmt.Errorf("the linked SQLite %d is too old: %d is needed", number, oldestSQLite)
 	}
-	d.kind = k
-	place, err := placeOf(filepath.Dir(d.path))
+	d.kind, d.count = k, readers
+	o, err := d.openWriter(ctx)
 	if err != nil {
-		return err
-	}
-	if place.readOnly {
-		return d.openReadOnly(k, readers)
-	}
-	if err := d.prepare(k); err != nil {
-		return err
-	}
-	unclean := sizeOf(d.path+"-wal") > 0
-	c, err := d.dial(place)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
-	indexDamaged := false
-	if size := sizeOf(d.path); unclean && size <= checkLimit {
-		if indexDamaged, err = quickCheck(c); err != nil {
-			return err
-		}
-	}
-	if indexDamaged {
-		if err := abandonIndex(c); err != nil {
-			return err
-		}
-	}
-	x, err := d.upgrade(ctx, c, k)
-	if err != nil {
-		return err
-	}
-	if d.guard, err = d.arm(c); err != nil {
-		return err
+		return d.openRefused(ctx, err)
 	}
 	if d.readers, err = openReaders(d.path, "mode=ro", readers, d.log); err != nil {
-		c.close()
-		d.guard.close()
+		o.close()
 		return err
 	}
-	d.run(c, k, x)
+	d.run(&o, k, seen{})
 	return nil
 }
 
-// prepare looks at what is at the path before SQLite does.
-func (d *database) prepare(k kind) error {
+// openWriter opens the file for writing, after it was made one that this version can work with.
+func (d *database) openWriter(ctx context.Context) (o opened, err error) {
+	place, err := placeOf(filepath.Dir(d.path))
+	if err != nil {
+		return o, err
+	}
+	if place.readOnly {
+		return o, fmt.Errorf("%w: the file system of %s is read-only", ErrReadOnly, d.path)
+	}
+	made, err := d.prepare(d.kind)
+	if err != nil {
+		return o, err
+	}
+	defer func() {
+		if err != nil && o.conn != nil {
+			d.giveUp(o.conn, err)
+		}
+		if err != nil && made && sizeOf(d.path) == 0 {
+			_ = os.Remove(d.path) // what is empty would be taken for a file that was lost
+		}
+	}()
+	unclean := sizeOf(d.path+"-wal") > 0
+	if o.conn, err = d.dial(place); err != nil {
+		return o, err
+	}
+	if size := sizeOf(d.path); unclean && size <= checkLimit || d.health.holds(CondDamage) {
+		indexDamaged, err := quickCheck(o.conn)
+		if err == nil && indexDamaged {
+			err = abandonIndex(o.conn)
+		}
+		if err != nil {
+			return o, err
+		}
+	}
+	if o.index, err = d.upgrade(ctx, o.conn, d.kind); err != nil {
+		return o, err
+	}
+	o.guard, err = d.arm(o.conn)
+	return o, err
+}
+
+// giveUp closes a connection that was not opened to an end. What is damaged stays as it was found: SQLite would copy the
+// WAL into it and delete that, if it did not believe in another user.
+func (d *database) giveUp(c *conn, err error) {
+	var g *guard
+	if errors.Is(explain(err), ErrFailed) {
+		g, _ = newGuard(d.path, d.wal)
+	}
+	c.close()
+	if g != nil {
+		g.close()
+	}
+}
+
+func (o opened) close() {
+	o.conn.close()
+	o.guard.close()
+}
+
+// prepare looks at what is at the path before SQLite does, and says whether it made the file.
+func (d *database) prepare(k kind) (made bool, err error) {
 	if held := RetiredHolders(d.path); k.foreign && held != nil {
-		return fmt.Errorf("%w: %s still writes into a deleted write-ahead log of this file; nothing is lost: end that process first",
-			ErrFailed, strings.Join(held, ", "))
+		return false, fmt.Errorf("%w: %s still writes into a deleted write-ahead log of this file; nothing is lost: end that process first",
+			errWALHeld, strings.Join(held, ", "))
 	}
 	sweep(d.path, d.log)
 	if k.foreign {
 		moved, err := quarantine(d.path, d.now(), d.log)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if moved != "" {
 			d.health.set(CondQuarantined, stateDegraded, fmt.Sprintf("%s was no database and was moved to %s; a new one was begun", d.path, moved))
@@ -191,24 +223,34 @@ func (d *database) connect() (*conn, *guard, error) {
 	return c, g, nil
 }
 
-// run starts the loop.
-func (d *database) run(c *conn, k kind, x index) {
+// run starts the loop, of a store that takes no writes yet if o is nil; then at is how its file was found.
+func (d *database) run(o *opened, k kind, at seen) {
 	d.w = &writer{
-		database: d, conn: c, indexed: k.indexed, kept: k.foreign, readOnly: d.guard == nil,
+		database: d, indexed: k.indexed, kept: k.foreign, revived: make(chan opened, 1),
 		queue: make(chan *request, queueLength), jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
-	d.w.dataVersion, _ = foreignCommits(c)
-	if k.indexed {
-		var newest float64
-		if (&tx{conn: c, ctx: background}).get("SELECT received_at FROM hs_inbox ORDER BY id DESC LIMIT 1", nil, &newest) == nil {
-			d.w.lookAtClock(instant(&newest))
-		}
-	}
-	if k.indexed && !d.w.readOnly {
-		d.w.retention.keep = d.keep
-		d.w.filler.init(x)
+	if o == nil {
+		d.w.revival.tried = at
+		d.w.readOnly.Store(true)
+	} else {
+		d.w.take(*o)
 	}
 	go d.w.loop()
+}
+
+// take makes an opened file the one that is written.
+func (w *writer) take(o opened) {
+	w.conn, w.guard = o.conn, o.guard
+	w.dataVersion, _ = foreignCommits(o.conn)
+	if !w.indexed {
+		return
+	}
+	var newest float64
+	if (&tx{conn: o.conn, ctx: background}).get("SELECT received_at FROM hs_inbox ORDER BY id DESC LIMIT 1", nil, &newest) == nil {
+		w.lookAtClock(instant(&newest))
+	}
+	w.retention.keep = w.keep
+	w.filler.init(o.index)
 }
 
 // upgrade makes the file one that this version can work with, after it was copied if another program made it.
@@ -291,12 +333,13 @@ func (d *database) Close() error {
 		return nil
 	}
 	<-d.w.ended
-	d.w.closeIndex()
-	d.readers.close()
-	if d.guard == nil {
-		d.w.conn.close()
+	d.w.endRevival()
+	if d.w.readOnly.Load() {
+		d.readers.close()
 		return nil
 	}
+	d.w.closeIndex()
+	d.readers.close()
 	d.w.lastLook()
 	err := d.health.failure()
 	if err == nil {
@@ -368,30 +411,30 @@ func resolve(path string) string {
 
 // prepareFile makes the directory and an empty file if they are not there, and keeps others out of both. It opens no
 // file that exists: closing one would drop the locks of other stores in this process.
-func prepareFile(path string) error {
+func prepareFile(path string) (made bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+		return false, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		return f.Close()
+		return true, f.Close()
 	}
 	if !os.IsExist(err) {
-		return err
+		return false, err
 	}
 	st, err := os.Stat(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%w: not a file", ErrInvalid)
+		return false, fmt.Errorf("%w: not a file", ErrInvalid)
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Chmod(path+suffix, 0o600); err != nil && !os.IsNotExist(err) {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // quickCheck looks for damage. It reads the whole file. A damaged full-text index is no damage of the data.
@@ -406,7 +449,7 @@ func quickCheck(c *conn) (index bool, err error) {
 		case strings.Contains(strings.ToLower(text), "fts5"):
 			index = true
 		default:
-			return false, fmt.Errorf("%w: the database is damaged: %s", ErrFailed, text)
+			return false, fmt.Errorf("%w: the database is damaged: %s", errDamaged, text)
 		}
 	}
 	return index, nil

@@ -87,17 +87,6 @@ func TestAFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhyAFileCannotBeWritten(t *testing.T) {
-	dir := smallDisk(t, 4)
-	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	_, err := store.OpenState(context.Background(), filepath.Join(dir, "state.db"), store.Options{})
-	if !errors.Is(err, store.ErrReadOnly) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("error is %v", err)
-	}
-}
-
 func init() { children["write to a limited file"] = writeToLimitedFile }
 
 // writeToLimitedFile accepts messages while this process may make no file longer than 3 MiB, which is how a quota

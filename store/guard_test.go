@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,16 +171,26 @@ func holdDeletedWAL(args []string) error {
 	return nil
 }
 
-func TestOpenRefusesWhileAnotherHoldsARetiredWAL(t *testing.T) {
+func TestNothingIsTouchedWhileAnotherHoldsARetiredWAL(t *testing.T) {
 	path := t.TempDir() + "/state.db"
 	holder := startChild(t, "hold a deleted WAL", path)
 	holder.expect("held")
-	_, err := store.OpenState(context.Background(), path, store.Options{})
-	if !errors.Is(err, store.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d (", holder.cmd.Process.Pid)) {
-		t.Errorf("opened beside a retired WAL: %v", err)
+	before := ls(t, path)
+	s := storetest.StateAt(t, path, store.Options{})
+	if h := s.Health(); h.State != "failed" || h.Condition != store.CondWALRetired || !strings.Contains(h.Detail, fmt.Sprintf("pid %d (", holder.cmd.Process.Pid)) {
+		t.Errorf("health is %+v", h)
+	}
+	if err := try(s, "1"); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("a write: %v", err)
+	}
+	if _, err := s.Open(context.Background()); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("a read, which would make a second WAL: %v", err)
+	}
+	if after := ls(t, path); !slices.Equal(before, after) {
+		t.Errorf("the files are %v, before %v", after, before)
 	}
 	if err := holder.wait(); err != nil {
 		t.Fatal(err, holder.errs.String())
 	}
-	storetest.StateAt(t, path, store.Options{})
+	eventually(t, "writes, as the process has gone", func() bool { return try(s, "1") == nil })
 }

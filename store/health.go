@@ -86,6 +86,19 @@ func (h *health) set(name, state, detail string) bool {
 	return !had || badness[old.state] < badness[state]
 }
 
+// only sets a condition and clears the others of a list, at once.
+func (h *health) only(name, state, detail string, of []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conds == nil {
+		h.conds = map[string]condition{}
+	}
+	for _, other := range of {
+		delete(h.conds, other)
+	}
+	h.conds[name] = condition{state, detail}
+}
+
 // clear says whether the condition held.
 func (h *health) clear(name string) bool {
 	h.mu.Lock()
@@ -125,6 +138,22 @@ func (h *health) failure() error {
 		return fmt.Errorf("%w: %s", ErrSuspended, g.Detail)
 	}
 	return fmt.Errorf("%w: %s", ErrFailed, g.Detail)
+}
+
+// refusal is the error of every write to a store that is open for reads alone.
+func (h *health) refusal() error {
+	if err := h.failure(); err != nil {
+		return err
+	}
+	kind, detail := ErrSuspended, ""
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, of := range map[string]error{CondReadOnly: ErrReadOnly, CondFull: ErrDiskFull, CondIO: ErrSuspended} {
+		if c, is := h.conds[name]; is {
+			kind, detail = of, c.detail
+		}
+	}
+	return fmt.Errorf("%w: %s", kind, detail)
 }
 
 // suspend says whether callers should try again.

@@ -13,8 +13,8 @@ const optimizePages = 64
 // Optimize merges the full-text indices of the file, in steps between which requests run, until nothing is left to merge.
 // It returns the number of steps that did something.
 func (s *State) Optimize(ctx context.Context) (steps int64, err error) {
-	if s.guard == nil {
-		return 0, fmt.Errorf("optimize: %w: %s", ErrReadOnly, s.path)
+	if s.w.readOnly.Load() {
+		return 0, fmt.Errorf("optimize: %w", s.w.health.refusal())
 	}
 	tables, err := read(ctx, s.database, func(t *tx) ([]string, error) { return ftsTables(t) })
 	if err != nil {
@@ -62,8 +62,8 @@ func ftsTables(t *tx) ([]string, error) {
 // Vacuum rewrites the file without what is empty in it. It holds all requests up for its time, some seconds a GiB, and
 // needs as much room again; it is for a file that this process alone uses. A killed one leaves the file as it was.
 func (s *State) Vacuum(ctx context.Context) error {
-	if s.guard == nil {
-		return fmt.Errorf("vacuum: %w: %s", ErrReadOnly, s.path)
+	if s.w.readOnly.Load() {
+		return fmt.Errorf("vacuum: %w", s.w.health.refusal())
 	}
 	if free, err := freeSpace(s.path); err == nil && free < sizeOf(s.path)+captureRoom {
 		return fmt.Errorf("vacuum: %w: it needs %d MiB, %d are free", ErrDiskFull, (sizeOf(s.path)+captureRoom)>>20, free>>20)

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
 )
@@ -70,9 +68,12 @@ func TestWhatAnotherProcessHoldsIsNotMovedAside(t *testing.T) {
 	}
 	c := startChild(t, "hold the file open", path)
 	c.expect("held")
-	_, err := store.OpenState(context.Background(), path, store.Options{})
-	if !errors.Is(err, store.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("PID %d (", c.cmd.Process.Pid)) {
-		t.Errorf("opened: %v", err)
+	s := openState(t, path)
+	if err := try(s, "1"); !errors.Is(err, store.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("PID %d (", c.cmd.Process.Pid)) {
+		t.Errorf("a write: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "not a database, but somebody's" {
 		t.Errorf("the file is %q, %v", got, err)
@@ -150,39 +151,5 @@ func TestARemoteFileSystemGetsARollbackJournal(t *testing.T) {
 	}
 	if h := s.Health(); h.State != "ok" {
 		t.Errorf("health is %+v", h)
-	}
-}
-
-func TestAReadOnlyFileSystemServesReads(t *testing.T) {
-	dir := smallDisk(t, 8)
-	path := filepath.Join(dir, "state.db")
-	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {
-		t.Fatal(err)
-	}
-	s := openState(t, path)
-	a := accept(t, s, "1")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	s = openState(t, path)
-	if h := s.Health(); h.State != "readonly" || h.Condition != store.CondReadOnly {
-		t.Errorf("health is %+v", h)
-	}
-	if u, err := s.Turn(context.Background(), a.TurnID); err != nil || u.MessageID != "1" {
-		t.Errorf("turn is %+v, %v", u, err)
-	}
-	if err := try(s, "2"); !errors.Is(err, store.ErrReadOnly) {
-		t.Errorf("a write: %v", err)
-	}
-	eventually(t, "a beat", func() bool { return s.Progress() > 1 })
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	_, err := store.OpenState(context.Background(), filepath.Join(dir, "other.db"), store.Options{})
-	if !errors.Is(err, store.ErrReadOnly) {
-		t.Errorf("a file that is not there: %v", err)
 	}
 }

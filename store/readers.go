@@ -32,6 +32,7 @@ type readers struct {
 	active  map[*activeRead]bool
 	gate    chan struct{} // closed when reads may go on; nil while they may
 	drained chan struct{} // tells the writer that the gate is closed and nobody reads
+	refused error         // why nothing can be read
 	closed  bool
 }
 
@@ -41,12 +42,50 @@ type activeRead struct {
 }
 
 func openReaders(path, mode string, n int, log hclog.Logger) (*readers, error) {
-	r := &readers{path: path, mode: mode, log: log, free: make(chan *conn, n), active: map[*activeRead]bool{}, drained: make(chan struct{}, 1)}
-	if err := r.fill(n); err != nil {
+	r := newReaders(path, n, log)
+	if err := r.use(path, mode, n); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// newReaders returns a pool for at most n connections that has none yet.
+func newReaders(path string, n int, log hclog.Logger) *readers {
+	return &readers{path: path, log: log, free: make(chan *conn, n), active: map[*activeRead]bool{}, drained: make(chan struct{}, 1)}
+}
+
+// use fills an empty pool. After an error it is empty, and reads end with that error.
+func (r *readers) use(path, mode string, n int) error {
+	r.path, r.mode = path, mode
+	err := r.fill(n)
+	if err != nil {
+		r.empty(err)
+		return err
+	}
+	r.refuse(nil)
+	return nil
+}
+
+// empty closes the connections of a pool that nobody reads from; reads end with err.
+func (r *readers) empty(err error) {
+	r.refuse(err)
+	for _, c := range r.takeAll() {
+		c.close()
+	}
+}
+
+// refuse ends reads with an error, or lets them through again.
+func (r *readers) refuse(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused = err
+}
+
+func (r *readers) refusal() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
 }
 
 // fill opens n connections.
@@ -121,6 +160,9 @@ var errReadTooLong = fmt.Errorf("read took longer than %v", readLimit)
 // enter waits for the gate and for a free connection.
 func (r *readers) enter(ctx context.Context, a *activeRead) (*conn, error) {
 	for {
+		if err := r.refusal(); err != nil {
+			return nil, err
+		}
 		var c *conn
 		select {
 		case c = <-r.free:

@@ -9,7 +9,8 @@ import (
 )
 
 // Telemetry is supervisor.db: the journal. Nothing in it is needed to answer a message, so the file may be deleted at any
-// time, also under the running supervisor, and a commit need not reach the disk at once.
+// time, also under the running supervisor, and a commit need not reach the disk at once. While it cannot be written the
+// newest entries are kept in memory.
 type Telemetry struct {
 	path string
 	o    Options
@@ -19,6 +20,8 @@ type Telemetry struct {
 	mu     sync.Mutex
 	db     *database
 	closed bool
+
+	held eventHolder
 }
 
 // journalLength is how many entries are kept: some weeks of a busy supervisor, about 20 MB.
@@ -116,7 +119,8 @@ func (t *Telemetry) Progress() uint64 { return t.last().Progress() }
 // Ping goes through the writer's queue.
 func (t *Telemetry) Ping(ctx context.Context) error { return t.last().Ping(ctx) }
 
-// Append adds an entry to the journal and forgets the oldest ones from time to time.
+// Append adds an entry to the journal and forgets the oldest ones from time to time. An entry that the file does not take
+// for now is kept in memory, up to a limit, and written later.
 func (t *Telemetry) Append(ctx context.Context, e Event) (int64, error) {
 	d, err := t.current(ctx)
 	if err != nil {
@@ -125,7 +129,15 @@ func (t *Telemetry) Append(ctx context.Context, e Event) (int64, error) {
 	if e.Time.IsZero() {
 		e.Time = d.now()
 	}
-	var fields any
+	return t.held.put(ctx, d, e)
+}
+
+// insertEvent stores an entry, under its number if it has one.
+func insertEvent(t *tx, e Event) (id int64, err error) {
+	var number, fields any
+	if e.ID > 0 {
+		number = e.ID
+	}
 	if len(e.Fields) > 0 {
 		b, err := json.Marshal(e.Fields)
 		if err != nil {
@@ -133,14 +145,12 @@ func (t *Telemetry) Append(ctx context.Context, e Event) (int64, error) {
 		}
 		fields = string(b)
 	}
-	return write(ctx, d, func(x *tx) (int64, error) {
-		id, err := x.insert("INSERT INTO events(time, kind, worker, pid, turn_id, message, fields) VALUES(?, ?, ?, ?, ?, ?, ?)",
-			seconds(e.Time), e.Kind, e.Worker, e.PID, e.TurnID, valid(e.Message), fields)
-		if err == nil && id%1000 == 0 {
-			_, err = x.run("DELETE FROM events WHERE id <= ?", id-journalLength)
-		}
-		return id, err
-	})
+	id, err = t.insert("INSERT INTO events(id, time, kind, worker, pid, turn_id, message, fields) VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+		number, seconds(e.Time), e.Kind, e.Worker, e.PID, e.TurnID, valid(e.Message), fields)
+	if err == nil && id%1000 == 0 {
+		_, err = t.run("DELETE FROM events WHERE id <= ?", id-journalLength)
+	}
+	return id, err
 }
 
 func scanEvent(row scanner) (e Event, err error) {
@@ -168,9 +178,19 @@ func (t *Telemetry) Events(ctx context.Context, f EventFilter) ([]Event, error) 
 	if f.AfterID > 0 {
 		from = "ASC" // those that follow
 	}
-	return read(ctx, d, func(x *tx) ([]Event, error) {
+	held := t.held.selected(f) // first: what is written meanwhile is found twice, not never
+	list, err := read(ctx, d, func(x *tx) ([]Event, error) {
 		return all(x, scanEvent, `SELECT * FROM (SELECT id, time, kind, worker, pid, turn_id, message, fields FROM events
 			WHERE id > ? AND time >= ? AND (?3 = '' OR worker = ?3) ORDER BY id `+from+` LIMIT ?4) ORDER BY id`,
 			f.AfterID, since, f.Worker, orDefault(f.Limit))
 	})
+	if len(held) == 0 {
+		return list, err
+	}
+	for _, e := range held {
+		if len(list) == 0 || e.ID > list[len(list)-1].ID {
+			list = append(list, e)
+		}
+	}
+	return f.within(list), nil // a file that cannot be read is why they are held
 }

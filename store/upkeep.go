@@ -66,6 +66,9 @@ func (w *writer) checkpoint(mode string) (busy bool, log, done int64, err error)
 // restartWAL runs when the gate is closed and the last reader has gone: with everything copied and nobody reading, the
 // next commit starts the WAL from its beginning.
 func (w *writer) restartWAL() {
+	if w.readOnly.Load() {
+		return // the gate is held by what opens the file
+	}
 	defer w.readers.release()
 	if _, log, done, err := w.checkpoint("PASSIVE"); err != nil || log != done {
 		return // a reader of another process; the next look tries again
@@ -85,7 +88,8 @@ func (w *writer) restartWAL() {
 
 // idle runs once a beat when nothing is to be written.
 func (w *writer) idle() {
-	if w.readOnly {
+	if w.readOnly.Load() {
+		w.revive()
 		return
 	}
 	if w.health.failure() != nil {

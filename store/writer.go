@@ -49,9 +49,10 @@ type writer struct {
 	quit     chan struct{} // closed: finish what is queued and end
 	ended    chan struct{} // closed when the loop has ended
 	progress atomic.Uint64
-	indexed  bool // the file has full-text indices with triggers
-	kept     bool // what is in the file must not be lost
-	readOnly bool // the connection cannot write
+	indexed  bool        // the file has full-text indices with triggers
+	kept     bool        // what is in the file must not be lost
+	readOnly atomic.Bool // there is no connection that can write, for now
+	revived  chan opened // the file, when it can be written after all
 
 	// What follows belongs to the loop alone.
 	linger    linger
@@ -63,6 +64,7 @@ type writer struct {
 	lastWrite time.Time
 	filler    filler
 	retention retention
+	revival   revival
 
 	captured    string // folder with a copy of the retired files, while they are not healed
 	lastHeal    time.Time
@@ -80,8 +82,8 @@ func (w *writer) do(ctx context.Context, fn func(*tx) error) error {
 	if err := w.health.failure(); err != nil {
 		return err
 	}
-	if w.readOnly {
-		return fmt.Errorf("%w: %s", ErrReadOnly, w.path)
+	if w.readOnly.Load() {
+		return w.health.refusal()
 	}
 	r := &request{fn: fn, done: make(chan struct{})}
 	select {
@@ -138,6 +140,8 @@ func (w *writer) loop() {
 			w.work()
 		case j := <-w.jobs:
 			j.done <- j.run(w.conn)
+		case o := <-w.revived:
+			w.resume(o)
 		case <-w.readers.drained:
 			w.restartWAL()
 		case <-w.filler.fires():

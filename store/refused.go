@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+	"golang.org/x/sys/unix"
+)
+
+// A store that cannot be opened for writing is open all the same: it serves reads from what there is, refuses writes by
+// the name of what is wrong, and becomes an ordinary one as soon as that has passed. So a supervisor starts and can be
+// asked what is the matter, on a disk that is full, failing, mounted read-only or damaged.
+
+// What keeps a file from being opened for writing and is found before SQLite is asked.
+var (
+	errDamaged = fmt.Errorf("%w: the database is damaged", ErrFailed)
+	errWALHeld = fmt.Errorf("%w: its write-ahead log was deleted while another process uses it", ErrFailed)
+)
+
+// refusalOf names the condition in which a store is opened for reads alone after err; "" if it is not opened.
+func refusalOf(err error) (name, state string) {
+	why := explain(err)
+	switch {
+	case errors.Is(err, errWALHeld):
+		return CondWALRetired, stateFailed
+	case errors.Is(why, ErrFailed):
+		return CondDamage, stateFailed
+	case errors.Is(why, ErrDiskFull) || errors.Is(err, enospc) || errors.Is(err, edquot):
+		return CondFull, stateDegraded
+	case errors.Is(why, ErrReadOnly) || errors.Is(err, erofs) || errors.Is(err, fs.ErrPermission) || cannotOpen(err):
+		return CondReadOnly, stateReadOnly
+	case isIO(err) || errors.Is(err, syscall.EIO):
+		return CondIO, stateReadOnly
+	}
+	return "", ""
+}
+
+// cannotOpen says that SQLite could not open or make one of the files.
+func cannotOpen(err error) bool {
+	c, _ := code(err)
+	return c == sqlite3.ErrCantOpen || c == sqlite3.ErrPerm
+}
+
+// openRefused opens a store for reads alone, if err is one that can pass.
+func (d *database) openRefused(ctx context.Context, err error) error {
+	name, state := refusalOf(err)
+	if name == "" || name == CondDamage && !d.kind.foreign {
+		return err
+	}
+	d.refuse(name, state, err)
+	d.readers = newReaders(d.path, d.count, d.log)
+	at := look(d.path)
+	d.view(ctx)
+	d.run(nil, d.kind, at)
+	return nil
+}
+
+// refuse notes why nothing is written.
+func (d *database) refuse(name, state string, err error) {
+	d.health.only(name, state, "writes are refused: "+err.Error(), refusals)
+	d.log.Error("the store is opened for reads only", "path", d.path, "condition", name, "reason", err)
+}
+
+// refusals are the conditions of which one keeps a file from being opened for writing.
+var refusals = []string{CondWALRetired, CondDamage, CondFull, CondReadOnly, CondIO}
+
+// A revival is what a store that takes no writes knows of its way back. It belongs to the loop.
+type revival struct {
+	tried    seen // by the last attempt
+	settling fileMark
+	last     time.Time
+	wait     time.Duration
+	running  sync.WaitGroup
+	stop     context.CancelFunc // nil: no attempt runs
+}
+
+// seen is how a file and its WAL were found.
+type seen struct {
+	file fileMark
+	wal  identity
+}
+
+func look(path string) (s seen) {
+	s.file = markOf(path)
+	s.wal, _ = at(path + "-wal")
+	return s
+}
+
+// A fileMark tells whether a file was changed or replaced. It is zero for none.
+type fileMark struct {
+	identity
+	size    int64
+	changed unix.Timespec
+}
+
+func markOf(path string) (m fileMark) {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) == nil {
+		m = fileMark{identity{uint64(st.Dev), st.Ino}, st.Size, st.Mtim}
+	}
+	return m
+}
+
+const (
+	reviveFirst   = 2 * time.Second // after a first attempt that did not succeed
+	reviveLongest = time.Minute     // after many
+	reviveRoom    = 1 << 20         // bytes that must be free before a full disk is tried again
+)
+
+// revive looks once a beat whether what keeps the file from being written has passed, and tries to open it then. Reads
+// are held back meanwhile.
+func (w *writer) revive() {
+	r := &w.revival
+	if r.stop != nil || time.Since(r.last) < r.wait || !w.mayRevive() {
+		return
+	}
+	r.last = time.Now()
+	r.wait = min(max(2*r.wait, reviveFirst), reviveLongest)
+	was := r.tried
+	r.tried = look(w.path)
+	ctx, stop := context.WithCancel(background)
+	r.stop = stop
+	r.running.Go(func() { w.revived <- w.attemptRevival(ctx, was) })
+}
+
+// mayRevive looks at what has to pass, without opening anything.
+func (w *writer) mayRevive() bool {
+	switch dir := filepath.Dir(w.path); {
+	case w.health.holds(CondDamage):
+		return w.otherFile()
+	case w.health.holds(CondWALRetired):
+		if time.Since(w.lastHeal) < healEvery {
+			return false // each look reads /proc
+		}
+		w.lastHeal = time.Now()
+		return len(RetiredHolders(w.path)) == 0
+	case w.health.holds(CondFull):
+		free, err := freeSpace(dir)
+		return err == nil && free >= reviveRoom
+	case w.health.holds(CondReadOnly):
+		p, err := placeOf(dir)
+		return err == nil && !p.readOnly && writable(dir) && (writable(w.path) || !exists(w.path))
+	}
+	return true
+}
+
+// otherFile says that a person has put another file in the place of a damaged one, or mended it, and is done with that.
+func (w *writer) otherFile() bool {
+	r := &w.revival
+	now := markOf(w.path)
+	if now == r.tried.file || now.size == 0 {
+		return false
+	}
+	settled := now == r.settling
+	r.settling = now
+	return settled
+}
+
+func writable(path string) bool { return unix.Access(path, unix.W_OK) == nil }
+
+// attemptRevival opens the file for writing. It returns nothing if that does not work, and reads go on as before.
+func (w *writer) attemptRevival(ctx context.Context, was seen) (o opened) {
+	if !w.drainReaders() {
+		return o
+	}
+	defer w.readers.release()
+	for _, c := range w.readers.takeAll() {
+		c.close()
+	}
+	w.leaveLogBehind(was)
+	o, err := w.openWriter(ctx)
+	if err == nil {
+		if err = w.readers.use(w.path, "mode=ro", w.count); err == nil {
+			return o
+		}
+		o.close()
+	}
+	name, state := refusalOf(err)
+	if name == "" {
+		name, state = CondIO, stateReadOnly
+	}
+	w.refuse(name, state, err)
+	w.view(ctx)
+	return opened{}
+}
+
+// leaveLogBehind moves the WAL of a damaged file that a person has replaced aside: it would be read as the WAL of the file
+// that is there now.
+func (w *writer) leaveLogBehind(was seen) {
+	now := look(w.path)
+	if !w.health.holds(CondDamage) || now.file.identity == was.file.identity || now.wal != was.wal || now.wal == (identity{}) {
+		return
+	}
+	to := freeName(w.path+".damaged-"+w.now().UTC().Format(stampFormat), "")
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if err := os.Rename(w.path+suffix, to+suffix); err != nil && !os.IsNotExist(err) {
+			w.log.Error("the WAL of a file that was replaced could not be moved away", "path", w.path+suffix, "error", err)
+		}
+	}
+	w.log.Warn("the WAL of the file that was replaced was moved aside", "to", to+"-wal")
+}
+
+// resume takes up the file after an attempt.
+func (w *writer) resume(o opened) {
+	w.revival.stop()
+	w.revival.stop = nil
+	if o.conn == nil {
+		return
+	}
+	w.take(o)
+	w.readOnly.Store(false)
+	for _, name := range refusals {
+		w.health.clear(name)
+	}
+	w.log.Warn("the store takes writes", "path", w.path)
+}
+
+// endRevival ends an attempt that runs when the loop has ended.
+func (w *writer) endRevival() {
+	if w.revival.stop == nil {
+		return
+	}
+	w.revival.stop()
+	w.revival.running.Wait()
+	if o := <-w.revived; o.conn != nil {
+		w.resume(o) // Close does the rest
+	}
+}

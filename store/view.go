@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// viewLimit is the size up to which a file that has to be completed before it can be read is copied into memory for that.
+const viewLimit = 128 << 20
+
+// view gives the readers what can be read of a file that is not opened for writing: the file itself, or where that is not
+// possible (there is none, it was never opened by this version, its WAL needs an index that cannot be made) a copy in
+// memory. Else reads end with the reason.
+func (d *database) view(ctx context.Context) {
+	if d.health.holds(CondWALRetired) {
+		d.readers.refuse(d.health.refusal()) // a look would make a second WAL
+		return
+	}
+	err := d.viewFile()
+	if err != nil && (errors.Is(err, errOldFile) || !d.health.holds(CondDamage)) {
+		err = d.viewCopy(ctx)
+	}
+	if err != nil {
+		d.log.Error("nothing can be read", "path", d.path, "error", err)
+		d.readers.refuse(fmt.Errorf("%w; nothing can be read: %w", d.health.refusal(), explain(err)))
+	}
+}
+
+// errOldFile says that a file lacks what this version reads.
+var errOldFile = errors.New("the file was not opened by this version yet")
+
+// viewFile reads the file where it is.
+func (d *database) viewFile() error {
+	steps, err := migrationsOf(d.kind.migrations)
+	if err != nil {
+		return err
+	}
+	mode := "mode=ro"
+	if sizeOf(d.path+"-wal") == 0 && !writable(filepath.Dir(d.path)) {
+		mode += "&immutable=1" // SQLite would make a WAL and an index to read a file in WAL mode
+	}
+	if err := d.readers.use(d.path, mode, d.count); err != nil {
+		return err
+	}
+	c := <-d.readers.free
+	number, err := migrationNumber(c)
+	d.readers.free <- c
+	if err == nil && number != len(steps) {
+		err = errOldFile
+	}
+	if err != nil {
+		d.readers.empty(err)
+	}
+	return err
+}
+
+// viewCopy reads a copy in memory, to which what this version needs is added. It holds what the file held when it was made.
+func (d *database) viewCopy(ctx context.Context) error {
+	if size := sizeOf(d.path) + sizeOf(d.path+"-wal"); size > viewLimit {
+		return fmt.Errorf("%w, and %d MiB are too much to be completed in memory", errOldFile, size>>20)
+	}
+	const shared = "vfs=memdb&_foreign_keys=1"
+	memory := "/view-" + randomHex(8)
+	c, err := dial(memory, shared)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := d.copyInto(c); err != nil {
+		return err
+	}
+	if d.kind.indexed {
+		if err := errors.Join(checkSchema(c), checkIndex(ctx, c, d.log)); err != nil {
+			return err
+		}
+	}
+	if err := migrate(ctx, c, d.path, d.kind.migrations, d.log); err != nil {
+		return err
+	}
+	return d.readers.use(memory, shared, d.count)
+}
+
+// copyInto copies the file with its WAL, if there is one. SQLite makes the index of a WAL beside it, which it could not
+// where the file is.
+func (d *database) copyInto(to *conn) error {
+	if sizeOf(d.path) == 0 {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "hermes-view-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, filepath.Base(d.path))
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(d.path + suffix)
+		if err == nil {
+			err = os.WriteFile(path+suffix, b, 0o600)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	from, err := dial(path, "", "journal_mode=DELETE") // a database in memory has no WAL
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	return copyAll(from, to)
+}
