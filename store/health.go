@@ -41,10 +41,10 @@ var advice = map[string]string{
 	CondWALRetired: "nothing is lost; do not delete any state.db files: end other programs that use this home; if the state stays, restart the supervisor, " +
 		"and see docs/store.md before anything else",
 	CondReplaced:    "restart the supervisor to go on with the file that is there now; what the old one held is in the retired-wal folder beside it",
-	CondDamage:      "stop the supervisor, then run: hermes-supervisor sessions recover --source FILE --inspect-only; or restore a backup",
+	CondDamage:      "look at it with: hermes-supervisor sessions recover --source FILE --inspect-only; move a recovered file into its place, or stop the supervisor and restore a snapshot",
 	CondIndex:       "nothing: messages are kept, only the search misses some until the index has been built again",
 	CondQuarantined: "look at the file that was moved aside with: hermes-supervisor sessions recover --source FILE --inspect-only; or restore a backup",
-	CondReadOnly:    "mount the file system for writing, then restart the supervisor",
+	CondReadOnly:    "let the file system be written, then it goes on by itself",
 	CondFull:        "make room; writes go on by themselves, nothing that was acknowledged is lost",
 	CondSpace:       "make room before it is full",
 	CondIO:          "look into the kernel's log; if the disk is failing, copy the home to another one",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,31 +37,83 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
 // A HomeLock is the right to open a home's databases for writing. The kernel drops it when the process ends, however
 // it ends, so a killed owner never blocks the next.
-type HomeLock struct{ file *os.File }
+type HomeLock struct{ files []*os.File }
 
-// LockHome takes the lock of a home or returns a *LockedError at once.
+// LockHome takes the lock of a home or returns a *LockedError at once. The folder is locked and the file in it: the folder
+// can be on a file system that takes no writes, and only the file can on NFS.
 func LockHome(home string) (*HomeLock, error) {
-	path := filepath.Join(home, LockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	l := &HomeLock{}
+	if err := l.lock(home); err != nil {
+		_ = l.Unlock()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &LockedError{Home: home, PID: ownerOf(home)}
+		}
 		return nil, fmt.Errorf("lock home: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer func() { _ = f.Close() }()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &LockedError{Home: home, PID: readPID(f)}
+	return l, nil
+}
+
+func (l *HomeLock) lock(home string) error {
+	dir, err := os.Open(home)
+	if err != nil {
+		return err
+	}
+	l.files = append(l.files, dir)
+	folderErr := tryLock(dir)
+	if errors.Is(folderErr, unix.EWOULDBLOCK) {
+		return folderErr
+	}
+	path := filepath.Join(home, LockFile)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if cannotWrite(err) && folderErr == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.files = append(l.files, file)
+	if err := tryLock(file); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := writePID(file, os.Getpid()); err != nil && !(cannotWrite(err) && folderErr == nil) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func tryLock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+// cannotWrite says that a file system takes no writes, for now.
+func cannotWrite(err error) bool {
+	for _, e := range []error{erofs, enospc, edquot, fs.ErrPermission, unix.EIO} {
+		if errors.Is(err, e) {
+			return true
 		}
-		return nil, fmt.Errorf("lock home %s: %w", path, err)
 	}
-	if err := writePID(f, os.Getpid()); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock home %s: %w", path, err)
-	}
-	return &HomeLock{file: f}, nil
+	return false
 }
 
 // Unlock gives the home back.
-func (l *HomeLock) Unlock() error { return l.file.Close() }
+func (l *HomeLock) Unlock() (err error) {
+	for _, f := range l.files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// ownerOf reads who has locked a home. It is 0 if it cannot be told: an owner that could not write left the number of an
+// earlier one, whose lock is free.
+func ownerOf(home string) int {
+	f, err := os.Open(filepath.Join(home, LockFile))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		return 0
+	}
+	return readPID(f)
+}
 
 func writePID(f *os.File, pid int) error {
 	if err := f.Truncate(0); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -65,7 +66,14 @@ func (d *database) openRefused(ctx context.Context, err error) error {
 
 // refuse notes why nothing is written.
 func (d *database) refuse(name, state string, err error) {
-	d.health.only(name, state, "writes are refused: "+err.Error(), refusals)
+	detail := err.Error()
+	if name == CondDamage && !errors.Is(err, errDamaged) {
+		detail = d.path + " is damaged: " + detail
+	}
+	for _, kind := range []error{ErrReadOnly, ErrDiskFull, ErrFailed} { // which the errors of writes begin with
+		detail = strings.TrimPrefix(detail, kind.Error()+": ")
+	}
+	d.health.only(name, state, "writes are refused: "+detail, refusals)
 	d.log.Error("the store is opened for reads only", "path", d.path, "condition", name, "reason", err)
 }
 

@@ -295,3 +295,25 @@ func TestTheJournalIsKeptInMemoryWhileItCannotBeWritten(t *testing.T) {
 		t.Errorf("the file has %v", got)
 	}
 }
+
+func TestAReadOnlyHomeHasOneOwner(t *testing.T) {
+	dir := smallDisk(t, 1)
+	remount(t, dir, unix.MS_RDONLY)
+	lock, err := store.LockHome(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remount(t, dir, 0) // while it is owned
+	if _, err := store.LockHome(dir); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("a second owner: %v", err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if lock, err = store.LockHome(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -74,6 +74,7 @@ func (h *Hub) admit(ctx context.Context, write func(context.Context) (store.Acce
 	defer cancel()
 	acc, err := write(wctx)
 	if err == nil {
+		h.lookAtFailure(nil)
 		_, _, err = h.find(wctx, acc.TurnID)
 	}
 	if err == nil && acc.Interrupted != "" && !acc.Duplicate {

@@ -62,6 +62,16 @@ func definite(err error) bool {
 	return false
 }
 
+// mayPass says that the store refuses by a state that ends, by itself or when a person has done something.
+func mayPass(err error) bool {
+	for _, e := range []error{store.ErrReadOnly, store.ErrDiskFull, store.ErrSuspended, store.ErrFailed, store.ErrBusy} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 const (
 	storeTimeout  = 30 * time.Second // a foreign process may hold the write lock for 20 s
 	firstRetry    = 50 * time.Millisecond

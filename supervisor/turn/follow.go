@@ -51,6 +51,7 @@ func own(caller, platform, turnID string) error {
 func (h *Hub) pump(ctx context.Context, f *feed, send func(*turnv1.TurnEvent) error) error {
 	w := f.join()
 	defer f.leave(w)
+	failed := h.failing()
 	for seq := uint64(1); ; {
 		ev, overrun := f.next(w)
 		switch {
@@ -71,31 +72,43 @@ func (h *Hub) pump(ctx context.Context, f *feed, send func(*turnv1.TurnEvent) er
 		case <-w.wake:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-h.failed:
-			return wrap(h.storeFailure(), "turn %s is kept and waits for the next start", f.turnID)
+		case <-failed:
+			return wrap(h.storeFailure(), "turn %s is kept and waits until the store is well", f.turnID)
 		case <-h.ctx.Done():
 			return errClosing
 		}
 	}
 }
 
-// lookAtFailure notes that the store has failed for good. Whoever follows a turn is told, because nothing will come.
+// lookAtFailure notes that the store has failed in a way that only a person can end. Whoever follows a turn is told, because
+// nothing will come for long. A write that is taken says that it is over.
 func (h *Hub) lookAtFailure(err error) {
-	if !errors.Is(err, store.ErrFailed) {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.failure != nil {
-		return
+	switch failed := errors.Is(err, store.ErrFailed); {
+	case failed && h.failure == nil:
+		h.failure = err
+		h.event("store_failed", "", "", err.Error(), nil)
+		close(h.failed)
+	case err == nil && h.failure != nil:
+		h.failure, h.failed = nil, make(chan struct{})
+		h.event("store_recovered", "", "", "the store takes writes again", nil)
 	}
-	h.failure = err
-	h.event("store_failed", "", "", err.Error(), nil)
-	close(h.failed)
 }
 
+// failing returns the channel that is closed while the store has failed.
+func (h *Hub) failing() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed
+}
+
+// storeFailure is why the store takes nothing. It may have been mended since.
 func (h *Hub) storeFailure() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.failure == nil {
+		return store.ErrSuspended
+	}
 	return h.failure
 }

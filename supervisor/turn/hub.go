@@ -89,6 +89,7 @@ type Hub struct {
 	paused   bool // until Resume
 	limits   limits
 	stale    bool // turns may be in the store that are not here
+	waiting  bool // for the store to take what the last hub left
 	turns    map[string]*live
 	lines    map[string][]*live // open turns of each session in order
 	tickets  tickets
@@ -97,7 +98,7 @@ type Hub struct {
 	homes    homes
 	gateways map[string]*gateway // by platform
 	idle     chan struct{}       // closed and replaced when a turn stops running
-	failure  error               // why the store takes nothing any more, for the life of this process
+	failure  error               // why the store takes nothing until a person has done something
 	failed   chan struct{}       // closed with failure set
 }
 
@@ -133,10 +134,10 @@ func New(cfg Config) *Hub {
 }
 
 // Start takes over the turns that the store holds open: leases of the last hub are void, their turns wait again. Then it
-// begins to dispatch.
+// begins to dispatch. A store that takes no writes is waited for, after the start.
 func (h *Hub) Start(ctx context.Context) error {
 	resumed, err := h.recover(ctx)
-	if err != nil {
+	if err != nil && !mayPass(err) {
 		return fmt.Errorf("start turn queue: %w", err)
 	}
 	h.tools.begin()
@@ -148,8 +149,30 @@ func (h *Hub) Start(ctx context.Context) error {
 	h.started = true
 	h.spawn(h.loop)
 	h.spawn(h.outbox.loop)
-	h.spawn(func() { h.tellOfRestart(h.ctx, resumed, resumedText) })
+	if err == nil {
+		h.spawn(func() { h.tellOfRestart(h.ctx, resumed, resumedText) })
+		return nil
+	}
+	h.log.Error("the store takes no writes; open turns wait until it does", "error", err)
+	h.waiting = true
+	h.spawn(h.takeOver)
 	return nil
+}
+
+// takeOver is what Start does with a store that took no writes then.
+func (h *Hub) takeOver() {
+	for sleep(h.ctx, storePause) {
+		resumed, err := h.recover(h.ctx)
+		if err != nil {
+			continue
+		}
+		h.mu.Lock()
+		h.waiting = false
+		h.mu.Unlock()
+		h.wake()
+		h.tellOfRestart(h.ctx, resumed, resumedText)
+		return
+	}
 }
 
 // Release gives the turns that run back to the store, to be taken up at the next start. The end of the supervisor is no

@@ -99,6 +99,7 @@ func (h *Hub) take(l *live, a *agent) *lease {
 		}
 		return nil
 	}
+	h.lookAtFailure(nil)
 	ls := &lease{turn: t, fence: t.Fence, agent: a}
 	ls.ctx, ls.cancel = context.WithCancelCause(h.ctx)
 	h.mu.Lock()

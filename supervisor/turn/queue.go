@@ -109,7 +109,7 @@ func untilBeat() time.Duration { return beat - time.Duration(time.Now().UnixNano
 func (h *Hub) dispatch() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closed || h.waiting {
 		return
 	}
 	if h.stale {
@@ -278,7 +278,8 @@ func (h *Hub) recover(ctx context.Context) (resumed []store.Turn, err error) {
 	defer h.mu.Unlock()
 	for _, t := range open {
 		if t.State != store.TurnDone {
-			h.insert(t, 0).lastLoss = "the supervisor ended"
+			l := h.insert(t, 0)
+			l.turn, l.lost, l.lastLoss = t, t.Interrupted, "the supervisor ended"
 		}
 	}
 	for _, a := range asked {

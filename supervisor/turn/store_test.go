@@ -60,6 +60,13 @@ func (f *fullDisk) Requeue(ctx context.Context, id string, fence uint64) (store.
 	return f.Store.Requeue(ctx, id, fence)
 }
 
+func (f *fullDisk) Restarted(ctx context.Context, id string, fence uint64, window time.Duration) (store.Turn, error) {
+	if err := f.refuse(); err != nil {
+		return store.Turn{}, err
+	}
+	return f.Store.Restarted(ctx, id, fence, window)
+}
+
 func (f *fullDisk) Release(ctx context.Context, id string, fence uint64) (store.Turn, error) {
 	if err := f.refuse(); err != nil {
 		return store.Turn{}, err
@@ -101,7 +108,7 @@ func TestAFailedStoreIsToldToWhoeverWaits(t *testing.T) {
 		disk.broken.Store(true)
 		r.agent("agent-1", lively(obey(func(*agentRun, string) bool { return false })))
 		err := r.hub.Follow(t.Context(), a.TurnID, func(*turnv1.TurnEvent) error { return nil })
-		if !errors.Is(err, ipc.ErrRefused) || !strings.Contains(err.Error(), "state.db is damaged") || !strings.Contains(err.Error(), "waits for the next start") {
+		if !errors.Is(err, ipc.ErrRefused) || !strings.Contains(err.Error(), "state.db is damaged") || !strings.Contains(err.Error(), "waits until the store is well") {
 			t.Errorf("follow: %v", err)
 		}
 		if list := r.eventsOf("store_failed"); len(list) != 1 {
@@ -110,6 +117,33 @@ func TestAFailedStoreIsToldToWhoeverWaits(t *testing.T) {
 		disk.broken.Store(false)
 		r.restart()
 		r.agent("agent-1", lively(obey(func(*agentRun, string) bool { return false })))
+		if f := r.final(a.TurnID); f.Outcome != turnv1.Outcome_OUTCOME_COMPLETED {
+			t.Errorf("final is %v", f)
+		}
+	})
+}
+
+// A supervisor that was killed may come back to a store that takes no writes. It starts all the same, and goes on with what
+// was left when the store does.
+func TestAStartOnAStoreThatTakesNoWritesIsFinishedLater(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		disk := &fullDisk{}
+		r.wrap = func(s Store) Store {
+			disk.Store = s
+			return disk
+		}
+		r.restart()
+		a := r.accept("main", "m", "hello")
+		r.agent("agent-1", lively(obey(func(*agentRun, string) bool { time.Sleep(30 * time.Second); return true })))
+		time.Sleep(time.Second) // the turn is leased
+		disk.full.Store(true)
+		r.restart()
+		r.agent("agent-1", lively(obey(func(*agentRun, string) bool { return false })))
+		time.Sleep(time.Minute)
+		if list := r.eventsOf("turn_leased"); len(list) != 1 {
+			t.Errorf("leased while nothing can be stored: %+v", list)
+		}
+		disk.full.Store(false)
 		if f := r.final(a.TurnID); f.Outcome != turnv1.Outcome_OUTCOME_COMPLETED {
 			t.Errorf("final is %v", f)
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
@@ -90,10 +91,17 @@ func prepare(ctx context.Context, host *workers.Host, c ipc.GatewayConfig) (Setu
 		return s, own.SendFrom, nil
 	}
 	s.Dir, s.FilesDir = c.Dir, filepath.Join(c.Dir, "files")
-	if err := os.MkdirAll(s.FilesDir, 0o700); err != nil {
+	if err := os.MkdirAll(s.FilesDir, 0o700); TakesNoWrites(err) {
+		s.Log.Warn("files cannot be kept: the home takes no writes", "error", err)
+	} else if err != nil {
 		return s, nil, fmt.Errorf("make folder: %w", err)
 	}
 	return s, append(own.SendFrom, s.FilesDir), nil
+}
+
+// TakesNoWrites says that a file system refuses a write for now: it is read-only, or full.
+func TakesNoWrites(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
 // Deliver sends one outbox row, after what is sent or shown in the same chat now.

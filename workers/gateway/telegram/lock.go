@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 )
 
 // lockPatience is how long the lock is waited for: a predecessor that is being stopped needs a moment to go.
@@ -51,6 +53,10 @@ func lockToken(ctx context.Context, dir, token, home string) (*tokenLock, error)
 		return nil, fmt.Errorf("lock of the bot token: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	readOnly := gateway.TakesNoWrites(err)
+	if readOnly { // the lock needs no write, only what it says for people
+		f, err = os.Open(path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock of the bot token: %w", err)
 	}
@@ -59,7 +65,10 @@ func lockToken(ctx context.Context, dir, token, home string) (*tokenLock, error)
 		_ = f.Close()
 		return nil, err
 	}
-	if err := l.write(identity, home); err != nil {
+	if readOnly {
+		return l, nil
+	}
+	if err := l.write(identity, home); err != nil && !gateway.TakesNoWrites(err) {
 		l.release()
 		return nil, fmt.Errorf("lock of the bot token: write %s: %w", path, err)
 	}
@@ -80,7 +89,7 @@ func lockPath(dir, name string) (string, error) {
 		state = filepath.Join(u.HomeDir, ".local", "state")
 	}
 	dir = filepath.Join(state, "hermes", "gateway-locks")
-	if state != "" && os.MkdirAll(dir, 0o700) == nil {
+	if state != "" && os.MkdirAll(dir, 0o700) == nil && unix.Access(dir, unix.W_OK) == nil {
 		return filepath.Join(dir, name), nil
 	}
 	dir = filepath.Join(os.TempDir(), fmt.Sprintf("hermes-gateway-locks-%d", os.Getuid()))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-telegram/bot/models"
+	"golang.org/x/sys/unix"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
@@ -34,6 +35,7 @@ type job struct {
 	msgs    []*models.Message
 	edited  bool
 	press   *models.CallbackQuery
+	told    bool // its chat knows that it waits
 }
 
 // jobs puts updates in order by chat. Those that ask for nothing are left out.
@@ -108,6 +110,7 @@ func (a *Adapter) insist(ctx context.Context, j *job, old *tooOld) error {
 			return nil
 		}
 		a.health.waits(time.Now(), err)
+		a.tellThatItWaits(ctx, j, err)
 		a.log.Debug("a message is not taken yet", "chat", j.chat, "try", try, "error", err)
 		if err := pause(ctx, grow(firstAgain, try, lastAgain)); err != nil {
 			return err
@@ -129,7 +132,24 @@ func passing(err error) bool {
 			return true
 		}
 	}
-	return false
+	return gateway.TakesNoWrites(err)
+}
+
+// tellThatItWaits says in a chat, once, that a message cannot be stored before a person has done something.
+func (a *Adapter) tellThatItWaits(ctx context.Context, j *job, why error) {
+	reason := "what I keep them in takes no writes"
+	switch {
+	case errors.Is(why, ipc.ErrFull) || errors.Is(why, unix.ENOSPC):
+		reason = "the disk is full"
+	case !errors.Is(why, ipc.ErrRefused) && !gateway.TakesNoWrites(why):
+		return
+	}
+	if len(j.msgs) == 0 || j.told {
+		return
+	}
+	j.told = true
+	in := newIncoming(j.msgs, j.edited, a.groups, *a.me.Load())
+	_ = a.answer(ctx, in, "⏸ I can take no messages now: "+reason+". Yours waits, and I answer it when that is over.") // logs itself
 }
 
 // hopeless reports whether it is the message that is at fault.

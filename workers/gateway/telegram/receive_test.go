@@ -445,3 +445,36 @@ func TestAThousandInterleavedMessagesKeepTheirChats(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be stored before a person has done something waits, and its chat knows that.
+func TestAMessageThatCannotBeStoredNowIsSaidOnceAndWaits(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		says string
+	}{
+		{fmt.Errorf("accept: store is read-only: %w", ipc.ErrRefused), "takes no writes"},
+		{fmt.Errorf("accept: %w", ipc.ErrFull), "the disk is full"},
+		{fmt.Errorf("accept: %w", ipc.ErrBusy), ""}, // ends by itself
+	} {
+		bubble(t, func(t *testing.T, r *rig) {
+			refused := true
+			r.host.refuse = func(gateway.Message) error {
+				if refused {
+					return c.err
+				}
+				return nil
+			}
+			r.start()
+			r.bot.Say(bottest.Post{From: ann, Text: "hello"})
+			r.bot.Say(bottest.Post{From: ann, Text: "are you there?"})
+			r.pass(10 * time.Minute)
+			told := r.bot.Texts(ann)
+			if c.says == "" && len(told) > 0 || c.says != "" && (len(told) != 1 || !strings.Contains(told[0], c.says)) {
+				t.Errorf("%v: told %q", c.err, told)
+			}
+			refused = false
+			r.pass(time.Minute)
+			r.wantTaken("hello", "are you there?")
+		})
+	}
+}

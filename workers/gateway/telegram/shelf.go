@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 )
 
 const (
@@ -55,7 +57,12 @@ func openShelf(dir string) (*shelf, error) {
 	if dir == "" {
 		return s, nil
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "shown"), 0o700); err != nil {
+	err := os.MkdirAll(filepath.Join(dir, "shown"), 0o700)
+	if gateway.TakesNoWrites(err) { // there is nothing to read, and what is noted now is known to this process alone
+		s.dir = ""
+		return s, nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("folder of the adapter: %w", err)
 	}
 	if err := s.readShown(); err != nil {
@@ -72,6 +79,12 @@ func (s *shelf) logPath() string { return filepath.Join(s.dir, "handled") }
 // openLog reads the newest of the handled updates and goes on behind them.
 func (s *shelf) openLog() error {
 	f, err := os.OpenFile(s.logPath(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	readOnly := gateway.TakesNoWrites(err)
+	if readOnly { // what is handled now is known to this process alone
+		if f, err = os.Open(s.logPath()); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -82,7 +95,7 @@ func (s *shelf) openLog() error {
 			s.remember(id)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); err != nil || readOnly {
 		_ = f.Close()
 		return err
 	}

@@ -1,12 +1,15 @@
 package telegram
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func openTestShelf(t *testing.T, dir string) *shelf {
@@ -117,4 +120,29 @@ func TestWhatIsShownIsForgottenInTime(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/shown/*"); s.shownOf("turn_1") != nil || len(left) > 0 {
 		t.Errorf("still there: %v", left)
 	}
+}
+
+// On a file system that takes no writes the adapter works, and knows what earlier processes have noted.
+func TestAReadOnlyFolderIsRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("no file system can be mounted here (root is needed): ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	s := openTestShelf(t, filepath.Join(dir, "telegram"))
+	if err := errors.Join(s.setHandled(7), s.setShown(shown{Key: "turn_1", Chat: 5, IDs: []int{1}, At: time.Now().Unix()})); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	s = openTestShelf(t, filepath.Join(dir, "telegram"))
+	if _, known := s.shown["turn_1"]; !known || !s.wasHandled(7) {
+		t.Error("what was noted is not known")
+	}
+	if err := s.setHandled(8); err != nil || !s.wasHandled(8) {
+		t.Errorf("an update is not known to this process: %v", err)
+	}
+	openTestShelf(t, filepath.Join(dir, "another"))
 }
