@@ -70,7 +70,7 @@ bench: build ## measure the running system and the store; tables, and JSON in be
 lint: ## gofmt, vet, and golangci-lint where it is installed
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
 	@$(MAKE) -s vet
-	@if command -v golangci-lint >/dev/null; then golangci-lint run ./...; else echo 'golangci-lint is not installed; CI runs it'; fi
+	@if command -v golangci-lint >/dev/null; then golangci-lint run ./...; else echo 'golangci-lint is not installed: go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@latest'; fi
 
 gen: ## make the generated code again
 	cd ipc/protogen && go run .

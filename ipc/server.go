@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -106,7 +107,7 @@ func (s *clientStream) RecvMsg(m any) error { return s.mapped(s.ClientStream.Rec
 func (s *clientStream) SendMsg(m any) error { return s.mapped(s.ClientStream.SendMsg(m)) }
 
 func (s *clientStream) mapped(err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	return FromStatus(s.method, err)

@@ -67,7 +67,7 @@ func parse(text string) (map[string]any, error) {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, errors.New("they end in the middle of the JSON; they were cut off, nothing was done")
 		}
-		return nil, fmt.Errorf("they are not JSON: %v", err)
+		return nil, fmt.Errorf("they are not JSON: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("there is more after the JSON object")

@@ -51,7 +51,7 @@ func FuzzOpen(f *testing.F) {
 // use touches what may be damaged; errors are fine, silence is not.
 func use(t *testing.T, s *store.State) {
 	ctx := context.Background()
-	list, err := s.Sessions(ctx, "", 0)
+	list, _ := s.Sessions(ctx, "", 0)
 	for _, x := range list {
 		_, _ = s.Conversation(ctx, x.ID)
 	}

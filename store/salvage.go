@@ -84,7 +84,7 @@ func (s *salvager) table() error {
 		}
 		defer s.to.rollback()
 		if s.insert != nil {
-			defer s.insert.Close()
+			defer func() { _ = s.insert.Close() }()
 		}
 	}
 	if err := s.rows(); err != nil {

@@ -35,19 +35,4 @@ func dense(length time.Duration, f shape) []Point {
 	return out
 }
 
-// feed gives f to a new detector for the given time, asking for a verdict at every step of every; until returns true when
-// it has seen enough.
-func feed(q Quantity, length, every time.Duration, limit int64, f shape, until func(at time.Duration, v Verdict) bool) *Detector {
-	d := NewDetector(q)
-	step := int(every / time.Second)
-	for i := range int(length / time.Second) {
-		v, idle := f(i)
-		d.Add(Point{Time: noon.Add(time.Duration(i) * time.Second), Value: int64(v), Idle: idle})
-		if i%step == 0 && until(time.Duration(i)*time.Second, d.Verdict(limit)) {
-			break
-		}
-	}
-	return d
-}
-
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 5)) }

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -63,7 +64,7 @@ func (s *Source) Copy(stream string, r *LineReader) error {
 }
 
 func plainEnd(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err

@@ -176,7 +176,7 @@ func checkSpec(s *toolv1.ToolSpec) error {
 	}
 	var schema map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s.InputSchemaJson), &schema); err != nil {
-		return fmt.Errorf("schema of %s is not a JSON object: %v", s.Name, err)
+		return fmt.Errorf("schema of %s is not a JSON object: %w", s.Name, err)
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (c *catalogue) acquire(ctx context.Context, tool string) (*hold, error) {
 	q := &waiting{}
 	defer c.leave(q)
 	for {
-		h, err, changed := c.try(tool, q)
+		h, changed, err := c.try(tool, q)
 		if h != nil || err != nil {
 			return h, err
 		}
@@ -273,31 +273,31 @@ func (c *catalogue) acquire(ctx context.Context, tool string) (*hold, error) {
 }
 
 // try is one look of acquire. Without a result the caller waits for changed.
-func (c *catalogue) try(tool string, q *waiting) (*hold, error, <-chan struct{}) {
+func (c *catalogue) try(tool string, q *waiting) (*hold, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.offers[tool]
 	switch {
 	case o != nil && o.blocked():
-		return nil, &guestError{o.worker.guest.Blocked, ipc.ErrRefused}, nil
+		return nil, nil, &guestError{o.worker.guest.Blocked, ipc.ErrRefused}
 	case o != nil && o.worker.attached && o.worker.described:
 		if ok, err := c.admit(o.worker, q); !ok {
-			return nil, err, c.changed
+			return nil, c.changed, err
 		}
 		return c.hold(o), nil, nil
 	case o == nil && len(c.offers) > 0 && (q.late || !c.unsettled() && c.allBack()):
-		return nil, errNoTool, nil
+		return nil, nil, errNoTool
 	case o == nil && q.late:
-		return nil, errToolsAway, nil
+		return nil, nil, errToolsAway
 	case q.late && o.worker.attached:
-		return nil, errToolsStuck, nil
+		return nil, nil, errToolsStuck
 	case q.late:
-		return nil, o.worker.away(), nil
+		return nil, nil, o.worker.away()
 	}
 	if o != nil && o.worker.guest != nil {
 		o.worker.guest.Wake()
 	}
-	return nil, nil, c.changed
+	return nil, c.changed, nil
 }
 
 // hold makes the worker of an offer busy with one more call. c.mu must be held.

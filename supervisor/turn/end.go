@@ -51,14 +51,16 @@ func (h *Hub) Interrupt(ctx context.Context, turnID, reason string) (bool, error
 
 // interruptStored stops a turn whose interruption is in the store.
 func (h *Hub) interruptStored(ctx context.Context, turnID string) error {
-	l, t, err := h.find(ctx, turnID)
+	l, _, err := h.find(ctx, turnID)
 	if l == nil || err != nil {
 		return err
 	}
-	if t, err = h.store.Turn(ctx, turnID); err == nil {
-		h.stopTurn(l, t.StopReason)
+	t, err := h.store.Turn(ctx, turnID)
+	if err != nil {
+		return err
 	}
-	return err
+	h.stopTurn(l, t.StopReason)
+	return nil
 }
 
 // stopTurn makes a turn end. It returns false if it has ended.

@@ -44,8 +44,10 @@ func TestInterruptOfARunningTurn(t *testing.T) {
 		})
 		a := r.accept("main", "m", "hi")
 		r.eventually("it runs", func() bool { return r.hub.Busy("agent-1") == 1 })
-		if !r.interrupt(a.TurnID) || !r.interrupt(a.TurnID) {
-			t.Fatal("a running turn was not interrupted")
+		for range 2 { // a second time is no fault
+			if !r.interrupt(a.TurnID) {
+				t.Fatal("a running turn was not interrupted")
+			}
 		}
 		close(release)
 		if f := r.final(a.TurnID); f.Outcome != turnv1.Outcome_OUTCOME_INTERRUPTED || f.Text != "so far" {

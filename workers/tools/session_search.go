@@ -79,10 +79,7 @@ type sessionSearchResult struct {
 }
 
 func (t *sessionSearch) run(ctx context.Context, c *plugins.Call, a sessionSearchArgs) (r sessionSearchResult, err error) {
-	var roles []string
-	for _, role := range strings.FieldsFunc(a.RoleFilter, func(r rune) bool { return r == ',' || r == ' ' }) {
-		roles = append(roles, role)
-	}
+	roles := strings.FieldsFunc(a.RoleFilter, func(r rune) bool { return r == ',' || r == ' ' })
 	r.Sessions = []pastSession{}
 	switch {
 	case a.AroundMessageID != 0:

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -162,19 +160,4 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// raw writes bytes to the server and returns what comes back until it closes.
-func (s *server) raw(text string) string {
-	s.t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, text); err != nil {
-		s.t.Fatal(err)
-	}
-	got, _ := io.ReadAll(conn)
-	return string(got)
 }

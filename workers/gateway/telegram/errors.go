@@ -80,9 +80,7 @@ func isNotModified(err error) bool { return says(err, "message is not modified")
 func isNoThread(err error) bool {
 	return says(err, "message thread not found", "topic_deleted", "topic_closed")
 }
-func isNoReplyTarget(err error) bool { return says(err, "message to be replied not found") }
-func isTooLong(err error) bool       { return says(err, "message is too long", "message_too_long") }
-func isWebhookSet(err error) bool    { return codeOf(err) == 409 && says(err, "webhook") }
+func isWebhookSet(err error) bool { return codeOf(err) == 409 && says(err, "webhook") }
 
 // isNotEditable means that the message is gone or not the bot's: a new one must take its place.
 func isNotEditable(err error) bool {

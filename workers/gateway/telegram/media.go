@@ -132,7 +132,7 @@ func save(path string, body io.Reader) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(f.Name()) // gone after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // gone after the rename
 	n, err := io.Copy(f, io.LimitReader(body, maxFile+1))
 	if err == nil && n > maxFile {
 		err = fmt.Errorf("it is longer than %d MB", maxFile>>20)

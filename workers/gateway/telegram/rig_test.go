@@ -204,9 +204,6 @@ func (r *rig) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// state is the adapter's own word.
-func (r *rig) state() gateway.ConnState { return r.a.Status().State }
-
 func (r *rig) wantState(want gateway.ConnState) {
 	r.t.Helper()
 	if s := r.a.Status(); s.State != want {

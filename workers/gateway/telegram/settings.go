@@ -116,11 +116,11 @@ func (c settings) route(vars proxy.Variables) (route, error) {
 	via := http.ProxyURL(u)
 	if u == nil {
 		via = vars.ForRequest()
-		r, err := http.NewRequest(http.MethodPost, c.BaseURL, nil)
+		base, err := url.Parse(c.BaseURL)
 		if err != nil {
 			return route{}, fmt.Errorf("settings: base_url: %w", err)
 		}
-		if u, err = via(r); err != nil {
+		if u, err = via(&http.Request{URL: base}); err != nil {
 			return route{}, err
 		}
 	}

@@ -106,19 +106,6 @@ func (t *turns) conversation(id, other string) bool {
 	return t.open[i].same(unheard)
 }
 
-// of returns the turns of a conversation.
-func (t *turns) of(p place) []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var out []string
-	for _, o := range t.open {
-		if !o.answered && o.same(openTurn{chat: p.chat, thread: p.thread, key: p.key}) {
-			out = append(out, o.id)
-		}
-	}
-	return out
-}
-
 // ask notes a question; one with the same id is replaced.
 func (t *turns) ask(q question) {
 	t.mu.Lock()

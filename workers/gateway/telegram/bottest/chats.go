@@ -48,7 +48,6 @@ type chat struct {
 	id       int64
 	kind     string // private, group, supergroup
 	title    string
-	username string
 	forum    bool
 	topics   map[int]bool
 	refusal  string // why the bot may not write there
