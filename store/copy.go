@@ -43,6 +43,14 @@ func (w *writer) between(ctx context.Context, fn func(c *conn) error) error {
 	return <-j.done // the loop has taken it and answers
 }
 
+// perform runs a job, unless the file was given up since it was asked for.
+func (w *writer) perform(j job) error {
+	if w.readOnly.Load() {
+		return w.health.refusal()
+	}
+	return j.run(w.conn)
+}
+
 // CopyTo copies the database to a new file while it is written to. It holds everything up to its end. Requests go on:
 // the copy advances by small steps between groups, and a file that is complete, checked and on disk appears at the path at
 // once.

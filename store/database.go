@@ -227,6 +227,7 @@ func (d *database) connect() (*conn, *guard, error) {
 func (d *database) run(o *opened, k kind, at seen) {
 	d.w = &writer{
 		database: d, indexed: k.indexed, kept: k.foreign, revived: make(chan opened, 1),
+		suspicion: suspicion{raised: make(chan struct{}, 1), found: make(chan findings, 1)},
 		queue: make(chan *request, queueLength), jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if o == nil {
@@ -334,6 +335,7 @@ func (d *database) Close() error {
 	}
 	<-d.w.ended
 	d.w.endRevival()
+	d.w.endLook()
 	if d.w.readOnly.Load() {
 		d.readers.close()
 		return nil
@@ -391,6 +393,9 @@ func read[T any](ctx context.Context, d *database, fn func(*tx) (T, error)) (T, 
 		out, err = fn(t)
 		return err
 	})
+	if isDamage(err) {
+		d.suspect()
+	}
 	if err != nil {
 		var none T
 		return none, err

@@ -56,7 +56,7 @@ var advice = map[string]string{
 }
 
 // urgency orders conditions of one state: what keeps writes from being made comes first.
-var urgency = []string{CondReplaced, CondDamage, CondWALRetired, CondIO, CondFull, CondLock, CondQuarantined, CondForeign, CondIndex,
+var urgency = []string{CondReplaced, CondDamage, CondWALRetired, CondIO, CondFull, CondLock, CondQuarantined, CondIndex, CondForeign,
 	CondNoWAL, CondSpace, CondWAL, CondClock, CondBuild}
 
 // first says whether one condition is told rather than another.

@@ -172,6 +172,26 @@ func (w *writer) otherFile() bool {
 	return settled
 }
 
+// damaged stops all writing because pages of tables are malformed.
+func (w *writer) damaged(err error) {
+	text := strings.TrimPrefix(err.Error(), errDamaged.Error()+": ")
+	if w.health.set(CondDamage, stateFailed, w.path+" is damaged: "+text) {
+		w.revival.tried = look(w.path)
+		w.log.Error("the database is damaged; nothing more is written", "path", w.path, "error", err)
+	}
+}
+
+// standDown closes a file that was found damaged while it was written, when a person has put another one in its place.
+func (w *writer) standDown() {
+	if !w.health.holds(CondDamage) || !w.kept || !w.otherFile() {
+		return
+	}
+	w.readOnly.Store(true)
+	w.conn.close() // the guard's locks keep SQLite from touching the WAL
+	w.guard.close()
+	w.conn, w.guard = nil, nil
+}
+
 func writable(path string) bool { return unix.Access(path, unix.W_OK) == nil }
 
 // attemptRevival opens the file for writing. It returns nothing if that does not work, and reads go on as before.

@@ -81,7 +81,11 @@ func (s *State) Search(ctx context.Context, q Search) (Found, error) {
 		if r.parsed.raw == "" {
 			return Found{}, nil
 		}
-		if err := r.run(); err != nil {
+		err := r.run()
+		if r.damaged {
+			s.suspect()
+		}
+		if err != nil {
 			return Found{}, err
 		}
 		return r.finish(), nil
@@ -132,6 +136,8 @@ type searching struct {
 	found  Found
 	hits   []Hit
 	seen   map[int64]bool
+	// damaged says that the index could not be read.
+	damaged bool
 }
 
 func (r *searching) run() error {
@@ -150,7 +156,7 @@ func (r *searching) run() error {
 	}
 	err = r.ask(table)
 	if mayBeIndex(err) || isDamage(err) { // damaged, and nobody has noticed yet
-		r.hits, r.seen = nil, map[int64]bool{}
+		r.hits, r.seen, r.damaged = nil, map[int64]bool{}, true
 		return r.scan(span{1, state.Total}, "")
 	}
 	if err != nil {

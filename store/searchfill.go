@@ -195,11 +195,17 @@ func (w *writer) fillFailed(err error) {
 		w.notice(damage)
 		return
 	}
+	w.rebuildIndex(err.Error())
+}
+
+// rebuildIndex gives the index up, because of what was found, and has it built again.
+func (w *writer) rebuildIndex(found string) {
 	if err := w.giveUpIndex(); err != nil {
 		w.notice(err)
 		return
 	}
-	detail := fmt.Sprintf("the full-text index of %s was damaged and is built again (%v)", w.path, err)
+	w.filler.wake(fillEvery)
+	detail := fmt.Sprintf("the full-text index of %s was damaged and is built again (%s)", w.path, found)
 	if w.health.set(CondIndex, stateDegraded, detail) {
 		w.log.Error(detail)
 	}

@@ -94,6 +94,7 @@ func (w *writer) idle() {
 	}
 	if w.health.failure() != nil {
 		w.heal()
+		w.standDown()
 		return
 	}
 	if err := w.guard.check(); err != nil {
@@ -134,9 +135,7 @@ func (w *writer) notice(err error) {
 			w.log.Error("the store cannot be written", "path", w.path, "error", err)
 		}
 	case isDamage(err):
-		if w.health.set(CondDamage, stateFailed, w.path+" is damaged: "+err.Error()) {
-			w.log.Error("the database is damaged; nothing more is written", "path", w.path, "error", err)
-		}
+		w.damaged(err)
 	case isIO(err):
 		w.ioError(err)
 	}

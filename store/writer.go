@@ -65,6 +65,7 @@ type writer struct {
 	filler    filler
 	retention retention
 	revival   revival
+	suspicion suspicion
 
 	captured    string // folder with a copy of the retired files, while they are not healed
 	lastHeal    time.Time
@@ -139,7 +140,11 @@ func (w *writer) loop() {
 			w.gather(r)
 			w.work()
 		case j := <-w.jobs:
-			j.done <- j.run(w.conn)
+			j.done <- w.perform(j)
+		case <-w.suspicion.raised:
+			w.lookThrough()
+		case f := <-w.suspicion.found:
+			w.judge(f)
 		case o := <-w.revived:
 			w.resume(o)
 		case <-w.readers.drained:

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Damage that a read meets says nothing of where else there is some, nor whether the data or only a full-text index is hit.
+// So the file is looked through in the background, and what is found becomes a condition.
+
+// suspectAgain is the pause between two looks through a file: one takes about 6 s a GiB.
+const suspectAgain = time.Minute
+
+// A suspicion is that of damage. All but the channels belongs to the loop.
+type suspicion struct {
+	raised  chan struct{}
+	found   chan findings
+	last    time.Time
+	stop    context.CancelFunc // nil: no look is taken
+	running sync.WaitGroup
+}
+
+// findings are what quick_check says of the tables with the data, and of the full-text indices.
+type findings struct{ data, index string }
+
+// suspect has the file looked through, because a read met damage.
+func (d *database) suspect() {
+	select {
+	case d.w.suspicion.raised <- struct{}{}:
+	default:
+	}
+}
+
+// lookThrough begins a look, unless there is one or the store takes no writes anyway.
+func (w *writer) lookThrough() {
+	s := &w.suspicion
+	if s.stop != nil || w.readOnly.Load() || w.health.failure() != nil || !s.last.IsZero() && time.Since(s.last) < suspectAgain {
+		return
+	}
+	s.last = time.Now()
+	ctx, stop := context.WithCancel(background)
+	s.stop = stop
+	s.running.Go(func() { s.found <- lookForDamage(ctx, w.path) })
+	w.log.Warn("a read met damage; the file is looked through", "path", w.path)
+}
+
+// judge makes what a look found a condition: with damaged data nothing more is written, an index is built again.
+func (w *writer) judge(f findings) {
+	w.suspicion.stop()
+	w.suspicion.stop = nil
+	switch {
+	case w.readOnly.Load() || w.health.failure() != nil:
+	case f.data != "":
+		w.damaged(fmt.Errorf("%w: %s", errDamaged, f.data))
+	case f.index != "" && w.indexed:
+		w.rebuildIndex(f.index)
+	}
+}
+
+// endLook ends a look that is taken when the loop has ended.
+func (w *writer) endLook() {
+	if w.suspicion.stop != nil {
+		w.suspicion.stop()
+		w.suspicion.running.Wait()
+	}
+}
+
+// lookForDamage checks one table after the other on a connection of its own, so that the WAL is not held for long.
+func lookForDamage(ctx context.Context, path string) (f findings) {
+	c, err := dial(path, "mode=ro&_busy_timeout=5000", "cell_size_check=ON", "mmap_size=0", "trusted_schema=OFF")
+	if err != nil {
+		return f.add("", false, err)
+	}
+	defer c.close()
+	t := &tx{conn: c, ctx: ctx}
+	tables, err := all(t, scanString, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+	if err != nil {
+		return f.add("", false, err)
+	}
+	indices, err := ftsTables(t)
+	if err != nil {
+		return f.add("", false, err)
+	}
+	for _, table := range tables {
+		if ctx.Err() != nil {
+			return findings{}
+		}
+		found, err := all(t, scanString, "PRAGMA quick_check("+quote(table)+")")
+		if err == nil && len(found) > 0 && found[0] != "ok" {
+			err = fmt.Errorf("%w: %s", errDamaged, found[0])
+		}
+		f = f.add(table, ofIndex(table, indices), err)
+	}
+	return f
+}
+
+// ofIndex says that a table is a full-text index or a part of one.
+func ofIndex(table string, indices []string) bool {
+	for _, name := range indices {
+		if table == name || strings.HasPrefix(table, name+"_") {
+			return true
+		}
+	}
+	return false
+}
+
+// add notes the first of what is found. An error that is none of damage says nothing.
+func (f findings) add(table string, index bool, err error) findings {
+	if !errors.Is(explain(err), ErrFailed) {
+		return f
+	}
+	text := strings.TrimPrefix(table+": "+strings.TrimPrefix(err.Error(), errDamaged.Error()+": "), ": ")
+	switch {
+	case index && f.index == "":
+		f.index = text
+	case !index && f.data == "":
+		f.data = text
+	}
+	return f
+}
