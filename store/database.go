@@ -228,7 +228,7 @@ func (d *database) run(o *opened, k kind, at seen) {
 	d.w = &writer{
 		database: d, indexed: k.indexed, kept: k.foreign, revived: make(chan opened, 1),
 		suspicion: suspicion{raised: make(chan struct{}, 1), found: make(chan findings, 1)},
-		queue: make(chan *request, queueLength), jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}),
+		queue:     make(chan *request, queueLength), jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if o == nil {
 		d.w.revival.tried = at
