@@ -34,21 +34,27 @@ func newHome(bin, providerURL string) (*home, error) {
 		return nil, err
 	}
 	h := &home{dir: dir, bin: bin}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	api := l.Addr().String()
-	_ = l.Close()
 	if err := os.MkdirAll(filepath.Join(dir, "home"), 0o700); err != nil {
 		return nil, err
 	}
-	return h, h.configure(fmt.Sprintf(`model: {provider: openai, default: bench, base_url: %q}
+	return h, h.configureDefault(providerURL, 2)
+}
+
+// configureDefault has a number of agents, and the API as the only adapter.
+func (h *home) configureDefault(providerURL string, agents int) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	api := l.Addr().String()
+	_ = l.Close()
+	return h.configure(fmt.Sprintf(`model: {provider: openai, default: bench, base_url: %q}
 adapters:
   api: {enabled: true, listen: %q}
 supervisor:
+  agent_instances: %d
   restart: {burst: 100000, max_delay: 100ms}
-`, providerURL, api), "OPENAI_API_KEY=bench\n")
+`, providerURL, api, agents), "OPENAI_API_KEY=bench\n")
 }
 
 // configure writes the configuration and the secrets of the home.

@@ -2,7 +2,7 @@
 // replaced, what it costs when nothing happens, and how a rush of chat messages is answered. It prints a table, and with
 // -json FILE writes the same as one document.
 //
-//	go run ./bench -bin bin [-idle 60s] [-turns 200] [-posts 5000] [-json FILE]
+//	go run ./bench -bin bin [-only idle] [-idle 60s] [-turns 200] [-posts 5000] [-json FILE]
 //
 // Figures that compare with a peer or a limit are ratios of one run; absolute times are of this machine, now.
 package main
@@ -53,6 +53,7 @@ type options struct {
 	starts int
 	posts  int
 	slow   int
+	only   string
 }
 
 func main() {
@@ -64,6 +65,7 @@ func main() {
 	flag.IntVar(&o.starts, "starts", 5, "starts of the supervisor")
 	flag.IntVar(&o.posts, "posts", 5000, "messages through Telegram, from 300 chats at once")
 	flag.IntVar(&o.slow, "limited-posts", 1000, "messages through Telegram under its own limits, of 30 requests a second")
+	flag.StringVar(&o.only, "only", "", "measure this `step` alone: starts, idle, turns, kills, telegram or \"telegram within limits\"")
 	document := flag.String("json", "", "write the figures to this `file` as well")
 	flag.Parse()
 	r, err := measure(o)
@@ -101,6 +103,9 @@ func measure(o options) (*report, error) {
 		{"telegram", measureTelegram},
 		{"telegram within limits", measureLimitedTelegram},
 	} {
+		if o.only != "" && o.only != step.name {
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "measuring %s …\n", step.name)
 		h, err := newHome(bin, model.url())
 		if err != nil {

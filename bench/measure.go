@@ -33,19 +33,25 @@ func measureStarts(r *report, h *home, _ *provider, o options) error {
 	return nil
 }
 
-// measureIdle measures memory of each process, and CPU time of all over a while in which nothing happens.
-func measureIdle(r *report, h *home, _ *provider, o options) error {
+// idleAgents make eight workers with tools, kanban and the API.
+const idleAgents = 5
+
+// measureIdle measures memory of each process, and CPU time and wakeups over a while in which nothing happens.
+func measureIdle(r *report, h *home, p *provider, o options) error {
+	if err := h.configureDefault(p.url(), idleAgents); err != nil {
+		return err
+	}
 	if _, err := h.start(); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second) // start-up garbage is collected, first samples are taken
+	time.Sleep(15 * time.Second) // start-up garbage is collected, first samples and health checks are over
 	before, err := h.cpu()
 	if err != nil {
 		return err
 	}
-	wokenBefore := wakeups(h.cmd.Process.Pid)
+	wokenBefore, begun := h.wakeups(before), time.Now()
 	time.Sleep(o.idle)
-	woken := wakeups(h.cmd.Process.Pid)
+	woken, took := h.wakeups(before), time.Since(begun)
 	after, err := h.cpu()
 	if err != nil {
 		return err
@@ -68,9 +74,7 @@ func measureIdle(r *report, h *home, _ *provider, o options) error {
 	r.add("idle RSS of the tree", "MiB", tree.rss)
 	r.add("idle PSS of the tree", "MiB", tree.pss)
 	r.add("idle anonymous memory of the tree", "MiB", tree.anon)
-	percent := func(ticks int64) float64 {
-		return float64(ticks) / clockTicks / o.idle.Seconds() * 100
-	}
+	percent := func(spent int64) float64 { return float64(spent) / float64(took) * 100 }
 	supervisor := h.cmd.Process.Pid
 	all := int64(0)
 	for pid, t := range after {
@@ -78,8 +82,26 @@ func measureIdle(r *report, h *home, _ *provider, o options) error {
 	}
 	r.add("idle CPU of the supervisor", "% of a core", percent(after[supervisor]-before[supervisor]))
 	r.add("idle CPU of the tree", "% of a core", percent(all))
-	r.add("idle wakeups of the supervisor", "a second", float64(woken-wokenBefore)/o.idle.Seconds())
+	most, sum := 0.0, 0.0
+	for pid, n := range woken {
+		rate := float64(n-wokenBefore[pid]) / took.Seconds()
+		if sum += rate; pid != supervisor {
+			most = max(most, rate)
+		}
+	}
+	r.add("idle wakeups of the supervisor", "a second", float64(woken[supervisor]-wokenBefore[supervisor])/took.Seconds())
+	r.add("idle wakeups of the worker with most", "a second", most)
+	r.add("idle wakeups of the tree", "a second", sum)
 	return nil
+}
+
+// wakeups counts those of each process.
+func (h *home) wakeups(of map[int]int64) map[int]int64 {
+	n := map[int]int64{}
+	for pid := range of {
+		n[pid] = wakeups(pid)
+	}
+	return n
 }
 
 // wakeups counts how often the threads of a process went to sleep by themselves, which they do once for each time that they
@@ -264,28 +286,30 @@ func (h *home) processes() (names []string, pids []int, err error) {
 	return names, pids, nil
 }
 
-// clockTicks a second, as Linux reports CPU times to user space on every architecture.
-const clockTicks = 100
-
-// cpu returns user and system ticks by pid.
+// cpu returns the nanoseconds that the threads of each process have run. The scheduler's own count is exact; ticks of 10 ms
+// miss most of what lasts less.
 func (h *home) cpu() (map[int]int64, error) {
 	_, pids, err := h.processes()
 	if err != nil {
 		return nil, err
 	}
-	ticks := map[int]int64{}
+	spent := map[int]int64{}
 	for _, pid := range pids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 		if err != nil {
 			return nil, err
 		}
-		fields := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
-		for _, f := range fields[11:13] {
-			n, _ := strconv.ParseInt(f, 10, 64)
-			ticks[pid] += n
+		for _, path := range threads {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				continue // the thread has ended
+			}
+			first, _, _ := strings.Cut(string(b), " ")
+			n, _ := strconv.ParseInt(first, 10, 64)
+			spent[pid] += n
 		}
 	}
-	return ticks, nil
+	return spent, nil
 }
 
 // memory of a process in MiB.

@@ -224,6 +224,13 @@ func (r *readers) hold() {
 	}
 }
 
+// held says that the gate is closed.
+func (r *readers) held() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gate != nil
+}
+
 func (r *readers) tell() {
 	select {
 	case r.drained <- struct{}{}:

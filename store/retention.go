@@ -10,8 +10,9 @@ const (
 // retention removes the rows of this system that nobody asks for any more. It belongs to the loop. The conversations
 // themselves are Hermes' rows and are not touched.
 type retention struct {
-	keep time.Duration // 0: for ever
-	next time.Time
+	keep  time.Duration // 0: for ever
+	next  time.Time
+	going bool // there was something to remove at the last look
 }
 
 // forgettable selects turns that ended before ?1 and of which nothing is owed or asked any more.
@@ -48,7 +49,8 @@ func (w *writer) retain() {
 	if err != nil {
 		w.notice(err)
 	}
-	if err != nil || removed == 0 {
+	r.going = err == nil && removed > 0
+	if !r.going {
 		r.next = time.Now().Add(retainEvery)
 	}
 }

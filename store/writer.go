@@ -13,7 +13,8 @@ const (
 	queueLength = 1024                  // requests that wait; more are refused so that memory and latency stay bounded
 	batchLimit  = 128                   // requests a transaction: the rate is flat from 64 on
 	batchTime   = 25 * time.Millisecond // of execution in a transaction, so that one slow request delays few others
-	beat        = time.Second           // an idle loop turns this often, to show that it lives and to tidy up
+	beat        = time.Second           // a loop with something on its mind turns this often, to look and to tidy up
+	quietBeat   = 10 * time.Second      // a loop without: it looks for what other programs do to the file
 )
 
 // States of a request. A dropped one is never run.
@@ -131,10 +132,15 @@ func (w *writer) because(err error) error {
 
 func (w *writer) loop() {
 	defer close(w.ended)
-	tick := time.NewTimer(untilBeat())
+	tick := time.NewTimer(untilBeat(beat))
 	defer tick.Stop()
+	quiet := false
 	for {
 		w.progress.Add(1)
+		if quiet && w.restless() { // something came up since the last turn
+			quiet = false
+			tick.Reset(untilBeat(beat))
+		}
 		select {
 		case r := <-w.queue:
 			w.gather(r)
@@ -153,7 +159,11 @@ func (w *writer) loop() {
 			w.fill()
 		case <-tick.C:
 			w.idle()
-			tick.Reset(untilBeat())
+			if quiet = !w.restless(); quiet {
+				tick.Reset(untilBeat(quietBeat))
+			} else {
+				tick.Reset(untilBeat(beat))
+			}
 		case <-w.quit:
 			w.finish()
 			return
@@ -161,8 +171,17 @@ func (w *writer) loop() {
 	}
 }
 
-// untilBeat is the time to the next full second, so that the idle loops of all databases wake the processor together.
-func untilBeat() time.Duration { return beat - time.Duration(time.Now().UnixNano())%beat }
+// untilBeat is the time to the next whole multiple, so that the idle loops of all databases wake the processor together.
+func untilBeat(every time.Duration) time.Duration {
+	return every - time.Duration(time.Now().UnixNano())%every
+}
+
+// restless says that the idle loop has something to see to soon: the file is in trouble, readers are held back, or something
+// old is being removed.
+func (w *writer) restless() bool {
+	return w.full || w.troubled || w.filler.fills >= mergeAfter || w.readers.held() || w.retention.going ||
+		w.health.get(w.name).State != stateOK
+}
 
 // gather puts first and what else is queued into the batch. It waits for more only as long as the linger says.
 func (w *writer) gather(first *request) {

@@ -96,12 +96,13 @@ func (w *adapterWatch) keep(platforms []string) {
 
 // run looks until ctx ends.
 func (w *adapterWatch) run(ctx context.Context) {
-	tick := time.NewTicker(adapterLook)
+	tick := time.NewTimer(untilWhole(adapterLook))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			w.look(ctx)
+			tick.Reset(untilWhole(adapterLook))
 		case <-ctx.Done():
 			return
 		}

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// statusEvery is how often the status line is looked at; it is sent only when it has changed.
-	statusEvery = 2 * time.Second
 	// pingTimeout bounds one empty request to the writer. A writer that waits for a foreign process's lock is not stuck
 	// before the watchdog says so.
 	pingTimeout = time.Second
@@ -38,36 +36,59 @@ func (s *supervisor) tellServiceManager(ctx context.Context) {
 	go func() { defer close(done); dog.Run(ctx) }()
 	defer func() { <-done }()
 
-	every := statusEvery
-	if interval := s.notify.WatchdogInterval(); interval > 0 {
-		every = min(every, interval/4) // twice between two pings, which are twice in an interval
-	}
-	tick := time.NewTimer(untilWhole(every))
+	// Twice between two pings, which are twice in an interval. Without a watchdog nothing is asked.
+	every := max(s.notify.WatchdogInterval()/4, 0)
+	tick := time.NewTimer(untilWhole(max(every, time.Second)))
 	defer tick.Stop()
-	told := ""
+	if every == 0 {
+		tick.Stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			s.prove(ctx)
 			tick.Reset(untilWhole(every))
-		}
-		if s.notify.WatchdogInterval() > 0 {
-			// An idle writer makes progress by being asked.
-			ping, cancel := context.WithTimeout(ctx, pingTimeout)
-			_ = s.store.Ping(ping) // a failure shows as standing still and in the store's health
-			cancel()
-			beat, cancel := context.WithTimeout(ctx, pingTimeout)
-			_ = s.heart.Beat(beat)
-			cancel()
-		}
-		if line := s.statusLine(); line != told {
-			told = line
+		case line := <-s.lines:
 			s.say(s.notify.Status(line))
+			if s.ending() {
+				s.say(s.notify.ExtendTimeout(extendBy))
+			}
 		}
-		if s.state.Load() == stateDraining || s.state.Load() == stateStopping {
-			s.say(s.notify.ExtendTimeout(extendBy))
-		}
+	}
+}
+
+// prove has the parts that are idle show that they would work.
+func (s *supervisor) prove(ctx context.Context) {
+	s.hub.Ping()
+	ping, cancel := context.WithTimeout(ctx, pingTimeout)
+	_ = s.store.Ping(ping) // a failure shows as standing still and in the store's health
+	cancel()
+	beat, cancel := context.WithTimeout(ctx, pingTimeout)
+	_ = s.heart.Beat(beat)
+	cancel()
+}
+
+func (s *supervisor) ending() bool {
+	state := s.state.Load()
+	return state == stateDraining || state == stateStopping
+}
+
+// lookAtStatus hands the status line on when it has changed, and each time while the stop goes on. It is called after each
+// round of samples.
+func (s *supervisor) lookAtStatus(time.Time) {
+	if !s.notify.Heard() {
+		return
+	}
+	line := s.statusLine()
+	if line == s.said && !s.ending() {
+		return
+	}
+	select {
+	case s.lines <- line:
+		s.said = line
+	default: // the last one is still being sent; the next round tries again
 	}
 }
 

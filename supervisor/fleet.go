@@ -60,7 +60,7 @@ type fleetParts struct {
 func newFleet(p fleetParts) *fleet {
 	f := &fleet{proc: p.proc, make: p.make}
 	f.leaks = &leakWatch{
-		workers: f.list, busy: p.busy, record: p.record, total: p.total, watched: map[string]*watched{},
+		workers: f.list, busy: p.busy, record: p.record, total: p.total, watched: map[string]*watched{}, near: make(chan struct{}, 1),
 		recycle: newRecycler(p.proc, p.evidence, p.record),
 	}
 	return f

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -24,7 +23,7 @@ type historian struct {
 
 // newHistorian returns one that also watches this process.
 func newHistorian(list func() []seen, sampler *sample.Sampler) (*historian, error) {
-	self, err := sampler.Watch(os.Getpid())
+	self, err := sampler.WatchAlone(os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("watch this process: %w", err)
 	}
@@ -51,21 +50,7 @@ const (
 	oldest = 24 * time.Hour
 )
 
-// run looks for new processes once a sample until ctx ends.
-func (h *historian) run(ctx context.Context) {
-	tick := time.NewTimer(untilWhole(sampleInterval))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			h.look(now)
-			tick.Reset(untilWhole(sampleInterval))
-		}
-	}
-}
-
+// look looks for new processes. It is called after each round of samples.
 func (h *historian) look(now time.Time) {
 	list := h.list()
 	h.mu.Lock()

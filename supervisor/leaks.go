@@ -27,8 +27,10 @@ type leakWatch struct {
 	recycle *recycler
 	total   int64 // bytes that all workers together may hold, 0 for no limit
 
-	pressed []*member // of the last round: a limit may be reached before the next
-	eased   time.Time // when something was last done about total
+	turn    sync.Mutex    // held by a round, and by a close look
+	pressed []*member     // of the last round: a limit may be reached before the next
+	near    chan struct{} // tells run of them
+	eased   time.Time     // when something was last done about total
 
 	mu      sync.Mutex
 	watched map[string]*watched
@@ -60,27 +62,45 @@ func newWatched(pid int) *watched {
 	return w
 }
 
-// run looks at every worker once a sample until ctx ends, and ten times as often at those that a limit is near to.
+// beat looks at every worker. It is called after each round of samples.
+func (l *leakWatch) beat(now time.Time) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	l.round(now)
+	if len(l.pressed) > 0 {
+		select {
+		case l.near <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run looks ten times as often at the workers that a limit is near to, until ctx ends.
 func (l *leakWatch) run(ctx context.Context) {
-	next := untilWhole(sampleInterval)
-	tick := time.NewTimer(next)
-	defer tick.Stop()
 	defer l.recycle.wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-l.near:
+			l.stayClose(ctx)
+		}
+	}
+}
+
+// stayClose looks closely until no limit is near any more.
+func (l *leakWatch) stayClose(ctx context.Context) {
+	tick := time.NewTicker(closeInterval)
+	defer tick.Stop()
+	for near := true; near; {
+		select {
+		case <-ctx.Done():
+			return
 		case now := <-tick.C:
-			if next == closeInterval {
-				l.lookClosely(now)
-			} else {
-				l.round(now)
-			}
-			next = untilWhole(sampleInterval)
-			if len(l.pressed) > 0 && next > closeInterval {
-				next = closeInterval
-			}
-			tick.Reset(next)
+			l.turn.Lock()
+			l.lookClosely(now)
+			near = len(l.pressed) > 0
+			l.turn.Unlock()
 		}
 	}
 }
@@ -97,6 +117,9 @@ func (l *leakWatch) round(now time.Time) {
 			continue
 		}
 		alive[r.pid] = true
+		if r.busy || r.stopped {
+			m.Attend()
+		}
 		all = append(all, held{member: m, pid: r.pid, memory: r.values[1], busy: r.busy})
 		advice, why, hot := l.observe(now, r)
 		if hot {
@@ -131,6 +154,7 @@ func (l *leakWatch) read(m *member) (r reading, ok bool) {
 		busy:     l.busy(m.Name()) > 0,
 		progress: m.Status().Progress,
 		below:    s.Family.Anon > s.Anon,
+		stopped:  series.Stopped(),
 	}, true
 }
 
@@ -145,6 +169,7 @@ type reading struct {
 	busy     bool
 	progress uint64 // work ended so far
 	below    bool   // most of the memory is held by processes below the worker
+	stopped  bool   // it does not run
 }
 
 func (l *leakWatch) forget(worker string) {

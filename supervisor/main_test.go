@@ -88,6 +88,7 @@ func newRig(t *testing.T) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	background, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
+	sampler.After(r.fleet.leaks.beat)
 	running.Go(func() { sampler.Run(background) })
 	running.Go(func() { orphans.Run(background) })
 	running.Go(func() { r.fleet.leaks.run(background) })

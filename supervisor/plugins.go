@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,9 +28,6 @@ const (
 )
 
 const (
-	// idleLook is how often it is looked for plugins that nobody needs: the least idle time, and the beat of the other loops, so
-	// that an idle machine is woken once for all.
-	idleLook = time.Second
 	// removeBudget bounds how long a change waits for the end of an old process, which goes on after it.
 	removeBudget = 2 * time.Minute
 	// quickEnd is what a process with nothing to do gets to end before its successor is made beside it.
@@ -50,7 +48,8 @@ type pluginHost struct {
 	confine string // path of the program that shuts plugins in, empty if it is missing
 	missing error  // why
 
-	changes sync.Mutex // held during a change
+	idle    chan struct{} // a plugin may be put to rest
+	changes sync.Mutex    // held during a change
 	work    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -74,7 +73,7 @@ func (s *supervisor) newPluginHost(cat *catalogue.Catalogue, broken error) *plug
 	}
 	h := &pluginHost{
 		cat: cat, broken: broken, config: s.o.Config, hub: s.hub, log: s.log.Named("plugins"), record: s.journal.Record,
-		guests: map[string]*guest{}, owners: map[string]string{},
+		guests: map[string]*guest{}, owners: map[string]string{}, idle: make(chan struct{}, 1),
 	}
 	h.confine, h.missing = FindBinary(confineName, s.o.Config.Supervisor.Libexec)
 	return h
@@ -95,17 +94,35 @@ func (h *pluginHost) begin(f *fleet) {
 	}
 }
 
+// beat is called after each round of samples. Where no plugin serves it wakes nobody.
+func (h *pluginHost) beat(time.Time) {
+	h.mu.Lock()
+	var workers []string
+	for _, g := range h.guests {
+		workers = append(workers, g.worker)
+	}
+	h.mu.Unlock()
+	if slices.ContainsFunc(workers, h.serves) {
+		select {
+		case h.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (h *pluginHost) serves(name string) bool {
+	m, err := h.fleet.member(name)
+	return err == nil && m.State() == worker.Ready
+}
+
 // run puts plugins to rest that nobody needs, until ctx ends, and then waits for what it has under way.
 func (h *pluginHost) run(ctx context.Context) {
-	tick := time.NewTimer(untilWhole(idleLook))
-	defer tick.Stop()
 	defer h.finish()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			tick.Reset(untilWhole(idleLook))
+		case <-h.idle:
 			h.restIdle()
 		}
 	}

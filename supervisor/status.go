@@ -55,12 +55,13 @@ func (s *supervisor) health() []store.Health {
 // statusLine is what `systemctl status` shows.
 func (s *supervisor) statusLine() string {
 	serving, total := 0, 0
-	for _, w := range s.fleet.Status() {
-		if w.State == string(worker.Idle) {
+	for _, m := range s.fleet.list() {
+		state := m.State()
+		if state == worker.Idle {
 			continue // it serves when it is needed
 		}
 		total++
-		if w.State == "ready" {
+		if state == worker.Ready {
 			serving++
 		}
 	}

@@ -65,7 +65,9 @@ var ErrRestart = errors.New("a restart was asked for")
 // Run supervises until ctx ends or somebody asks the control socket for a shutdown, then drains and stops everything.
 // It returns nil after an orderly end.
 func Run(ctx context.Context, o Options) error {
-	s := &supervisor{o: o, secrets: &redaction{}, now: time.Now, started: time.Now(), shutdown: make(chan struct{})}
+	s := &supervisor{
+		o: o, secrets: &redaction{}, now: time.Now, started: time.Now(), shutdown: make(chan struct{}), lines: make(chan string, 1),
+	}
 	s.state.Store(stateStarting)
 	s.current.Store(o.Config)
 	s.secrets.add(o.Config.Secrets.Values())
@@ -121,6 +123,8 @@ type supervisor struct {
 	control   *control.Server
 	heart     *control.Heart
 	notify    *systemd.Notifier
+	lines     chan string // status lines for the service manager
+	said      string      // the last of them, by the goroutine of the sampler
 
 	pairing  *pairing.Store
 	adapters *adapterWatch
@@ -305,12 +309,14 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	workers, stopWorkers := context.WithCancel(background)
 	var running sync.WaitGroup
+	for _, f := range []func(time.Time){s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus} {
+		s.sampler.After(f)
+	}
 	running.Go(func() { s.sampler.Run(background) })
 	running.Go(func() { s.orphans.Run(background) })
 	running.Go(func() { s.fleet.leaks.run(background) })
 	running.Go(func() { s.adapters.run(background) })
 	running.Go(func() { s.plugins.run(background) })
-	running.Go(func() { s.history.run(background) })
 	running.Go(func() { s.keepSnapshots(background) })
 	running.Go(func() { s.lookAtUnit(ctx) })
 	running.Go(func() { s.tellServiceManager(background) })

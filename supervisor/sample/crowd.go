@@ -1,5 +1,7 @@
 package sample
 
+import "golang.org/x/sys/unix"
+
 const (
 	// freshMost is how many new pids a round looks at one by one. A machine that makes more within a second is asked for the
 	// children of each watched process instead.
@@ -15,6 +17,9 @@ type crowd struct {
 	proc  Proc
 	lists bool // the kernel keeps lists of children
 
+	load int // /proc/loadavg, kept open; 0 where each round opens it
+	text [128]byte
+
 	rounds        int
 	newest, older int  // the newest pid at the last round, and at the one before
 	stirred       bool // a process was made since
@@ -26,9 +31,37 @@ type crowd struct {
 	families map[int][]int
 }
 
+// keep opens what each round reads; close must follow.
+func (c *crowd) keep() {
+	if !c.proc.kernel() {
+		return
+	}
+	if fd, err := unix.Open(c.proc.loadavg(), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		c.load = fd
+	}
+}
+
+func (c *crowd) close() {
+	if c.load != 0 {
+		_ = unix.Close(c.load)
+		c.load = 0
+	}
+}
+
+func (c *crowd) lastPID() (n int, ok bool) {
+	if c.load == 0 {
+		return c.proc.lastPID()
+	}
+	text, err := readAgain(c.load, c.text[:])
+	if err != nil {
+		return 0, false
+	}
+	return parseLastPID(text)
+}
+
 // look begins a round. New pids are looked at in two rounds: one that is given out and not yet there is found in the second.
 func (c *crowd) look() {
-	newest, ok := c.proc.lastPID()
+	newest, ok := c.lastPID()
 	first := c.rounds == 0
 	from := c.older
 	c.stirred = !ok || first || newest != c.older

@@ -96,12 +96,12 @@ func (p Proc) Stat(pid int) (Stat, error) {
 		return Stat{}, err
 	}
 	defer release()
-	return parseStat(data)
+	return parseStat(data, "")
 }
 
 // parseStat reads one line. The command's name is in parentheses and may itself hold parentheses, spaces and line ends, so
-// the fields are counted from the last closing one.
-func parseStat(data []byte) (Stat, error) {
+// the fields are counted from the last closing one. known is a name that it probably is, which spares making it.
+func parseStat(data []byte, known string) (Stat, error) {
 	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
 	if open < 1 || end < open {
 		return Stat{}, errors.New("stat: no command name")
@@ -110,7 +110,10 @@ func parseStat(data []byte) (Stat, error) {
 	if err != nil {
 		return Stat{}, fmt.Errorf("stat: pid: %w", err)
 	}
-	s := Stat{PID: pid, Comm: string(data[open+1 : end])}
+	if string(data[open+1:end]) != known {
+		known = string(data[open+1 : end])
+	}
+	s := Stat{PID: pid, Comm: known}
 	// Fields after the name, numbered as proc_pid_stat(5) does: state is the third.
 	var user, system uint64
 	field := 3
@@ -268,7 +271,11 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 // short-lived descriptors with the poller. release gives the buffer back.
 func (p Proc) read(pid int, name string) (data []byte, release func(), err error) {
 	buf := buffers.Get().(*[]byte)
-	n, err := readInto(p.path(pid, name), *buf)
+	read := readInto
+	if p.kernel() {
+		read = readKernel
+	}
+	n, err := read(p.path(pid, name), *buf)
 	if err != nil {
 		buffers.Put(buf)
 		return nil, nil, gone(pid, err)

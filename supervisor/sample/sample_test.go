@@ -220,7 +220,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Add([]byte(") ( 1"))
 	f.Add([]byte("1 () "))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := parseStat(data)
+		s, err := parseStat(data, "")
 		if err == nil && !strings.Contains(string(data), s.Comm) {
 			t.Errorf("%q: name %q", data, s.Comm)
 		}

@@ -17,6 +17,7 @@ type Sampler struct {
 	proc  Proc
 	every time.Duration
 	ticks atomic.Uint64
+	after []func(time.Time)
 
 	mu     sync.Mutex
 	series map[*Series]struct{}
@@ -36,38 +37,46 @@ func NewSampler(proc Proc, every time.Duration) *Sampler {
 // Proc is what the sampler reads.
 func (s *Sampler) Proc() Proc { return s.proc }
 
+// After has f called in the goroutine of Run after each round of readings, with its time. What must happen once a second
+// hangs on it, so that an idle supervisor is woken once for all. f must not block. It is called before Run.
+func (s *Sampler) After(f func(now time.Time)) { s.after = append(s.after, f) }
+
 // Run samples until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
-	t := time.NewTimer(s.untilNext())
-	defer t.Stop()
+	r := newRhythm(s.proc, s.every)
+	defer r.close()
+	s.crowd.keep()
+	defer s.crowd.close()
+	defer s.shut()
 	for {
-		select {
-		case <-ctx.Done():
+		now, ok := r.next(ctx)
+		if !ok {
 			return
-		case now := <-t.C:
-			s.tick(now)
-			t.Reset(s.untilNext())
+		}
+		s.tick(now)
+		for _, f := range s.after {
+			f(now)
 		}
 	}
-}
-
-// untilNext is the time to the next round multiple of the interval, at which the other loops of an idle supervisor turn too:
-// the processor is woken once for all of them.
-func (s *Sampler) untilNext() time.Duration {
-	return s.every - time.Duration(time.Now().UnixNano())%s.every
 }
 
 // Progress grows with every round of readings, for the watchdog.
 func (s *Sampler) Progress() uint64 { return s.ticks.Load() }
 
-// Watch begins a series of pid with a reading. The process must not have been waited for, so that pid is its own.
-func (s *Sampler) Watch(pid int) (*Series, error) {
+// Watch begins a series of pid with a reading. The process must not have been waited for, so that pid is its own. It keeps
+// three descriptors open until Stop or the end of Run.
+func (s *Sampler) Watch(pid int) (*Series, error) { return s.watch(pid, false) }
+
+// WatchAlone is Watch without what is below the process.
+func (s *Sampler) WatchAlone(pid int) (*Series, error) { return s.watch(pid, true) }
+
+func (s *Sampler) watch(pid int, alone bool) (*Series, error) {
 	first, err := s.proc.Process(pid)
 	if err != nil {
 		return nil, err
 	}
 	r := &Series{
-		pid: pid, start: first.Start, limit: first.FDLimit, began: time.Now(), sampler: s,
+		pid: pid, start: first.Start, limit: first.FDLimit, began: time.Now(), sampler: s, alone: alone, eyes: s.proc.open(pid),
 		seconds: ring{size: secondsKept}, minutes: ring{size: minutesKept},
 	}
 	r.add(time.Now(), first, Family{}, nil)
@@ -93,6 +102,10 @@ func (s *Sampler) tick(now time.Time) {
 		if p.Zombie() || p.RSS == 0 {
 			continue // it is ending: what it held a moment ago is the better evidence
 		}
+		if r.alone {
+			r.add(now, p, Family{}, nil)
+			continue
+		}
 		below := s.crowd.below(r.pid, r.Descendants(), !r.looked)
 		r.looked = true
 		r.add(now, p, s.family(below), below)
@@ -115,11 +128,26 @@ const limitEvery = 30
 
 // reading reads one process, its limits only now and then.
 func (s *Sampler) reading(r *Series) (Process, error) {
-	if s.ticks.Load()%limitEvery == 0 {
-		return s.proc.Process(r.pid)
+	p, err := r.use()
+	if err != nil {
+		return p, err
 	}
-	p, err := s.proc.use(r.pid)
 	p.FDLimit = r.FDLimit()
+	if s.ticks.Load()%limitEvery == 0 {
+		p.FDLimit, err = s.proc.FDLimit(r.pid)
+	}
+	return p, err
+}
+
+// use reads the process of the series, but not its limit.
+func (r *Series) use() (Process, error) {
+	if r.eyes == nil {
+		return r.sampler.proc.use(r.pid)
+	}
+	p, err := r.eyes.look(r.pid)
+	if err == nil && p.FDs == 0 {
+		p.FDs, err = r.sampler.proc.FDs(r.pid)
+	}
 	return p, err
 }
 
@@ -145,13 +173,16 @@ type Series struct {
 	limit   int64
 	began   time.Time
 	sampler *Sampler
-	looked  bool // for descendants, by the goroutine of Sampler.Run
+	eyes    *eyes // nil: its files are opened for each reading
+	alone   bool  // what is below it is not read
+	looked  bool  // for descendants, by the goroutine of Sampler.Run
 
 	mu         sync.Mutex
 	seconds    ring
 	minutes    ring
 	lastMinute time.Time
 	last, prev Sample
+	state      byte
 	below      []Stat
 }
 
@@ -159,7 +190,7 @@ func (r *Series) add(now time.Time, p Process, f Family, below []Stat) {
 	s := Sample{Time: now, FDs: p.FDs, Threads: p.Threads, RSS: p.RSS, Anon: p.Anon, CPU: p.CPU, Family: f}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.limit = p.FDLimit
+	r.limit, r.state = p.FDLimit, p.State
 	r.prev, r.last, r.below = r.last, s, below
 	small := pack(r.began, s)
 	r.seconds.add(small)
@@ -171,7 +202,7 @@ func (r *Series) add(now time.Time, p Process, f Family, below []Stat) {
 
 // Refresh takes a reading at once: the first one, of a process that has just been made, says little.
 func (r *Series) Refresh() {
-	p, err := r.sampler.proc.use(r.pid)
+	p, err := r.use()
 	if err != nil || p.Start != r.start || p.Zombie() || p.RSS == 0 {
 		return
 	}
@@ -184,6 +215,13 @@ func (r *Series) Last() Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
+}
+
+// Stopped says that the process was stopped at the newest reading, by a signal or a debugger.
+func (r *Series) Stopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state == 'T' || r.state == 't'
 }
 
 // FDLimit returns the soft limit of the newest reading.
@@ -261,6 +299,14 @@ func (r *Series) newest(from *ring, n int) []Sample {
 // Stop ends the series. What was read stays readable.
 func (r *Series) Stop() {
 	r.sampler.mu.Lock()
-	defer r.sampler.mu.Unlock()
 	delete(r.sampler.series, r)
+	r.sampler.mu.Unlock()
+	r.eyes.close()
+}
+
+// shut closes what the series keep open, as nothing will be read any more.
+func (s *Sampler) shut() {
+	for _, r := range s.watched() {
+		r.eyes.close()
+	}
 }

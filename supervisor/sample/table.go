@@ -89,13 +89,21 @@ func (p Proc) Descendants(pid int) ([]int, error) {
 // so that an old Table is still good for finding descendants. ok is false if the kernel does not tell.
 func (p Proc) lastPID() (n int, ok bool) {
 	var buf [128]byte
-	size, err := readInto(filepath.Join(string(p), "loadavg"), buf[:])
+	size, err := readInto(p.loadavg(), buf[:])
 	if err != nil {
 		return 0, false
 	}
-	fields := bytes.Fields(buf[:size])
-	if len(fields) < 5 {
-		return 0, false
+	return parseLastPID(buf[:size])
+}
+
+func (p Proc) loadavg() string { return filepath.Join(string(p), "loadavg") }
+
+func parseLastPID(text []byte) (n int, ok bool) {
+	fields := 0
+	for f := range bytes.FieldsSeq(text) {
+		if fields++; fields == 5 {
+			return int(number(f)), true
+		}
 	}
-	return int(number(fields[4])), true
+	return 0, false
 }

@@ -108,6 +108,7 @@ func (h *Hub) markStale() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stale = true
+	h.wake()
 }
 
 // finish ends a turn in the store. Texts that were handed to it and came too late are the next turn of its session, which

@@ -243,6 +243,9 @@ func (h *Hub) Progress() uint64 {
 	return h.beats.Load()
 }
 
+// Ping has an idle dispatch loop turn once more, so that it can be seen that it would.
+func (h *Hub) Ping() { h.wake() }
+
 // Busy returns how much a worker holds: turns of an agent, calls of a tools worker, deliveries of a gateway.
 func (h *Hub) Busy(worker string) int {
 	h.mu.Lock()

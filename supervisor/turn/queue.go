@@ -84,21 +84,32 @@ func (h *Hub) announce(session string) {
 	}
 }
 
-// loop dispatches whenever something changed, and each beat besides.
+// loop dispatches whenever something changed, and each beat besides while there is a turn that may wait for a moment.
 func (h *Hub) loop() {
 	tick := time.NewTimer(untilBeat())
 	defer tick.Stop()
 	for {
 		h.beats.Add(1)
 		h.dispatch()
+		if h.quiet() {
+			tick.Stop()
+		} else {
+			tick.Reset(untilBeat())
+		}
 		select {
 		case <-h.kick:
 		case <-tick.C:
-			tick.Reset(untilBeat())
 		case <-h.ctx.Done():
 			return
 		}
 	}
+}
+
+// quiet says that nothing can become due without somebody waking the loop.
+func (h *Hub) quiet() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.turns) == 0 && !h.stale && h.tickets.hold == 0
 }
 
 // untilBeat is the time to the next full second, at which the store and the sampler turn too: an idle machine is woken once

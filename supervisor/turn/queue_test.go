@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
@@ -159,12 +160,18 @@ func TestAgentGetsNoMoreTurnsThanItsLimit(t *testing.T) {
 	})
 }
 
-func TestBeatGoesOnWhenNothingHappens(t *testing.T) {
+func TestAnIdleQueueSleepsUntilItIsAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		time.Sleep(10 * beat) // what the start left to do is done
 		before := r.hub.Progress()
-		time.Sleep(10 * beat)
-		if after := r.hub.Progress(); after < before+9 {
-			t.Fatalf("%d beats in 10 intervals", after-before)
+		time.Sleep(time.Hour)
+		if after := r.hub.Progress(); after != before {
+			t.Errorf("%d beats in an hour in which nothing happened", after-before)
+		}
+		r.hub.Ping()
+		synctest.Wait()
+		if after := r.hub.Progress(); after == before {
+			t.Error("it does not show that it would work")
 		}
 	})
 }

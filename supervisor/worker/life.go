@@ -207,21 +207,28 @@ func (l *life) serving(b body) {
 // watch asks for the worker's health until ctx ends or it has not answered too often.
 func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
 	// All workers are asked at the same round moments, so that an idle machine is woken once for all of them.
-	untilNext := func() time.Duration {
-		every := l.w.tuned().HealthInterval
+	untilNext := func(intervals int) time.Duration {
+		every := l.w.tuned().HealthInterval * time.Duration(intervals)
 		return every - time.Duration(time.Now().UnixNano())%every
 	}
-	t := time.NewTimer(untilNext())
+	t := time.NewTimer(untilNext(1))
 	defer t.Stop()
-	for missed, round := 0, 0; missed < l.w.env.Timing.Misses; round++ {
+	for missed, soon := 0, true; missed < l.w.env.Timing.Misses; {
+		var begins <-chan struct{}
+		if soon || missed > 0 || l.w.busy() {
+			t.Reset(untilNext(1))
+		} else {
+			t.Reset(untilNext(idleChecks))
+			begins = l.w.begins
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
-			t.Reset(untilNext())
-		}
-		if missed == 0 && round%idleChecks != 0 && !l.w.busy() {
+		case <-begins:
+			soon = true
 			continue
+		case <-t.C:
+			soon = false
 		}
 		asking, cancel := context.WithTimeout(ctx, l.w.env.Timing.Health)
 		h, err := b.health(asking)

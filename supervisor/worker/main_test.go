@@ -105,6 +105,7 @@ func newRig(t testing.TB) *rig {
 	var running sync.WaitGroup
 	running.Go(func() { sampler.Run(ctx) })
 	running.Go(func() { r.orphans.Run(ctx) })
+	until(t, "the sampler has opened what it keeps open", func() bool { return sampler.Progress() > 0 })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()

@@ -23,8 +23,9 @@ const (
 	// millisecond unless the kernel holds it in an uninterruptible wait.
 	strayLimit = 2 * time.Second
 	strayPoll  = 2 * time.Millisecond
-	// reapEvery is the safety net under SIGCHLD, which the kernel merges and never queues.
-	reapEvery = 5 * time.Second
+	// reapEvery is the safety net under SIGCHLD, which the kernel merges and never queues: each is followed by a look at all
+	// children.
+	reapEvery = time.Minute
 )
 
 // An identity is a pid with its start time, so that a reused pid is somebody else.

@@ -113,8 +113,9 @@ var DefaultTiming = Timing{
 }
 
 // idleChecks is how many intervals lie between two checks of a worker that has nothing in hand: nobody waits for it, and on an
-// idle machine each check wakes it and the supervisor.
-const idleChecks = 4
+// idle machine each check wakes all of them and the supervisor. One that is given something, or that the kernel shows as
+// stopped, is asked at once (Attend).
+const idleChecks = 10
 
 // defaultHealthInterval finds a frozen worker after three checks, in 7 to 9 s.
 const defaultHealthInterval = 2 * time.Second
@@ -150,6 +151,7 @@ type Worker struct {
 	events chan happening // to the goroutine of Run
 	asks   chan ask
 	nudges chan intent   // rest and wakeUp, which nobody waits for
+	begins chan struct{} // it has something in hand
 	gone   chan struct{} // closed when Run has returned
 	ready  chan struct{} // closed at the first ready
 	once   sync.Once
@@ -203,12 +205,21 @@ func New(spec Spec, hooks Hooks, env Env) *Worker {
 	w := &Worker{
 		spec: spec, hooks: hooks, env: env, log: log,
 		launcher: &launcher{spec: spec, hooks: hooks, env: env, log: log},
-		events:   make(chan happening), asks: make(chan ask), nudges: make(chan intent, nudgesKept),
+		events:   make(chan happening), asks: make(chan ask), nudges: make(chan intent, nudgesKept), begins: make(chan struct{}, 1),
 		gone: make(chan struct{}), ready: make(chan struct{}),
 		jitter: rand.Float64,
 	}
 	w.Tune(spec.Tuning())
 	return w
+}
+
+// Attend says that the worker has something in hand, or does not run: its health is looked at with the next interval of its
+// Spec, and not as seldom as that of an idle one.
+func (w *Worker) Attend() {
+	select {
+	case w.begins <- struct{}{}:
+	default:
+	}
 }
 
 // Tuning is what of a Spec may change while the process runs.

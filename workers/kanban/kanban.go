@@ -43,10 +43,12 @@ type Clock interface {
 // WallClock is the machine's clock.
 type WallClock struct{}
 
-// NewTicker returns a time.Ticker's channel.
+// NewTicker returns a time.Ticker's channel, for the round multiples of d: what turns at a beat wakes the processor together.
 func (WallClock) NewTicker(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTicker(d)
-	return t.C, t.Stop
+	first := d - time.Duration(time.Now().UnixNano())%d
+	t := time.NewTicker(first)
+	settle := time.AfterFunc(first, func() { t.Reset(d) })
+	return t.C, func() { settle.Stop(); t.Stop() }
 }
 
 // A Notifier is the role of the kanban worker.
