@@ -38,6 +38,32 @@ func ownNow(t *testing.T) own {
 	return own{n, int64(runtime.NumGoroutine()), int64(m.HeapAlloc)}
 }
 
+// live lets time pass and looks at this process twenty times: what it holds in the last quarter must be what it held in
+// the half before. Workers come and go all the time, so that their descriptors are counted more or less often.
+func live(t *testing.T, d time.Duration) {
+	t.Helper()
+	const looks, breath, slack = 20, 40, 16 << 20
+	var first, last sample.Process
+	for i := range looks {
+		time.Sleep(d / looks)
+		p, err := sample.System.Process(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("after %v: %d descriptors, %d MiB anonymous", (d / looks * time.Duration(i+1)).Round(time.Second), p.FDs, p.Anon>>20)
+		in := &first
+		if i >= looks*3/4 {
+			in = &last
+		}
+		if i >= looks/4 {
+			in.FDs, in.Anon = max(in.FDs, p.FDs), max(in.Anon, p.Anon)
+		}
+	}
+	if last.FDs > first.FDs+breath || last.Anon > first.Anon+slack {
+		t.Errorf("it grew from %d descriptors and %d MiB to %d and %d MiB", first.FDs, first.Anon>>20, last.FDs, last.Anon>>20)
+	}
+}
+
 func TestSoakWithBadNeighboursLeavesTheSupervisorFlat(t *testing.T) {
 	r := newRig(t)
 	before := ownNow(t)
@@ -53,7 +79,7 @@ func TestSoakWithBadNeighboursLeavesTheSupervisorFlat(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(soakTime(t))
+	live(t, soakTime(t))
 	for _, st := range r.fleet.Status() {
 		switch st.Name {
 		case "well", "starts-slowly", "floods":
