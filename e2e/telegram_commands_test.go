@@ -95,6 +95,10 @@ func TestARestartIsToldOnce(t *testing.T) {
 	if err != nil || st.Supervisor.UptimeSeconds <= 0 || st.Supervisor.State != "ready" {
 		t.Errorf("after the restart: %v %v", st, err)
 	}
+	// Bob's turn was cut by the stop: the timeline says when he had his answer.
+	if text, _, _ := tg.command(nil, "ctl", "timeline", "--since", "1h"); !strings.Contains(text, ", in telegram after ") {
+		t.Errorf("the timeline:\n%s", text)
+	}
 }
 
 func TestAStrangerIsLetInByTheOperator(t *testing.T) {

@@ -80,6 +80,26 @@ func (s *State) PendingOutbox(ctx context.Context, platform, chatID string, limi
 	})
 }
 
+// Answers returns the outbox rows of the final replies of turns, by turn. A turn that was asked for over a connection, or that
+// has not ended, has none.
+func (s *State) Answers(ctx context.Context, turns []string) (map[string]OutboxRow, error) {
+	names, err := json.Marshal(turns)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := read(ctx, s.database, func(t *tx) ([]OutboxRow, error) {
+		return all(t, scanOutbox, outboxColumns+" WHERE key IN (SELECT '"+answerKey+"' || value FROM json_each(?))", string(names))
+	})
+	found := map[string]OutboxRow{}
+	for _, r := range rows {
+		found[r.TurnID] = r
+	}
+	return found, err
+}
+
+// answerKey begins the key of a turn's final reply.
+const answerKey = "turn/"
+
 // BeginSend marks a row as being sent, before it is sent. A row that has its end already is ErrExists.
 func (s *State) BeginSend(ctx context.Context, id int64) (OutboxRow, error) {
 	return write(ctx, s.database, func(t *tx) (OutboxRow, error) {

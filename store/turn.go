@@ -234,7 +234,7 @@ func (s *State) finish(t *tx, u Turn, f Finish) error {
 	if !f.Outbox || reply.Content == "" {
 		return nil
 	}
-	_, _, err := putOutbox(t, OutboxRow{Key: "turn/" + u.ID, Platform: u.Platform, ChatID: u.ChatID, ThreadID: u.ThreadID,
+	_, _, err := putOutbox(t, OutboxRow{Key: answerKey + u.ID, Platform: u.Platform, ChatID: u.ChatID, ThreadID: u.ThreadID,
 		ReplyTo: u.MessageID, TurnID: u.ID, Text: reply.Content}, now)
 	return err
 }

@@ -99,6 +99,10 @@ func TestTheLifeOfATurn(t *testing.T) {
 	if err != nil || len(due) != 1 || due[0].Text != "It is noon." || due[0].ReplyTo != "m1" || due[0].ThreadID != "3" || due[0].TurnID != u.ID || due[0].ChatID != "7" {
 		t.Errorf("outbox is %+v, %v", due, err)
 	}
+	answers, err := s.Answers(ctx, []string{u.ID, "turn_none"})
+	if err != nil || len(answers) != 1 || !reflect.DeepEqual(answers[u.ID], due[0]) {
+		t.Errorf("answers %+v, %v", answers, err)
+	}
 }
 
 // checkTalk looks at the conversation that TestTheLifeOfATurn leaves.

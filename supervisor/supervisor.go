@@ -269,7 +269,7 @@ func (s *supervisor) listen() error {
 		return err
 	}
 	s.control = control.Serve(listener, control.Services{
-		Workers: s.fleet, Hub: s.hub, Journal: s.journal, Logs: s.book, Operations: operations{s},
+		Workers: s.fleet, Hub: s.hub, Journal: s.journal, Logs: s.book, Answers: s.store.Answers, Operations: operations{s},
 		Status:   s.status,
 		Shutdown: s.end,
 		Register: func(g *grpc.Server) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
 
 // drainTime is how long running calls may go on when the server is closed. Streams end at once: their context is
@@ -41,6 +42,8 @@ type Services struct {
 	Hub     Hub
 	Journal Journal
 	Logs    Logs
+	// Answers returns what became of the final replies of turns to chats, by turn; nil in tests that ask for none.
+	Answers func(ctx context.Context, turns []string) (map[string]store.OutboxRow, error)
 	// Operations may be nil in tests that ask for none.
 	Operations Operations
 	// Status fills what the parts above do not know: the supervisor itself, model, stores, warnings.
@@ -92,7 +95,7 @@ func Serve(l net.Listener, s Services, log hclog.Logger) *Server {
 	server := &Server{made: made, grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
 	controlv1.RegisterControlServer(server.grpc, &controlService{services: s, life: ctx})
 	controlv1.RegisterChatServer(server.grpc, &chatService{hub: s.Hub, life: ctx})
-	controlv1.RegisterTimelineServer(server.grpc, &timelineService{journal: s.Journal})
+	controlv1.RegisterTimelineServer(server.grpc, &timelineService{journal: s.Journal, answers: s.Answers})
 	if s.Operations != nil {
 		controlv1.RegisterOperationsServer(server.grpc, &operationsService{operations: s.Operations})
 	}

@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
@@ -16,6 +18,7 @@ const mostTold = 20_000
 type timelineService struct {
 	controlv1.UnimplementedTimelineServer
 	journal Journal
+	answers func(ctx context.Context, turns []string) (map[string]store.OutboxRow, error)
 }
 
 // Tell reads the journal from a time on and tells what happened.
@@ -30,12 +33,33 @@ func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*
 		return nil, err
 	}
 	out := &controlv1.TellResponse{Cut: len(events) == mostTold}
-	for _, s := range event.Tell(events) {
+	stories := event.Tell(events)
+	t.addAnswers(ctx, stories)
+	for _, s := range stories {
 		if r.Worker == "" || s.Worker == r.Worker || s.Holds(r.Worker) {
 			out.Stories = append(out.Stories, storyMessage(s))
 		}
 	}
 	return out, nil
+}
+
+// addAnswers adds to the turns that were cut what became of their answers. A store that cannot be read costs only that.
+func (t *timelineService) addAnswers(ctx context.Context, stories []*event.Story) {
+	held := map[string][]*event.Held{}
+	for _, s := range stories {
+		for _, h := range s.Turns {
+			held[h.Turn] = append(held[h.Turn], h)
+		}
+	}
+	if len(held) == 0 || t.answers == nil {
+		return
+	}
+	rows, _ := t.answers(ctx, slices.Collect(maps.Keys(held)))
+	for turn, row := range rows {
+		for _, h := range held[turn] {
+			h.Answer = &row
+		}
+	}
 }
 
 func storyMessage(s *event.Story) *controlv1.Story {
@@ -61,6 +85,12 @@ func storyMessage(s *event.Story) *controlv1.Story {
 		}
 		if !h.Ended.IsZero() {
 			m.EndedAt = unixSeconds(h.Ended)
+		}
+		if h.Answer != nil {
+			m.Delivery = string(h.Answer.State)
+			if !h.Answer.SentAt.IsZero() {
+				m.DeliveredAt = unixSeconds(h.Answer.SentAt)
+			}
 		}
 		out.Turns = append(out.Turns, m)
 	}

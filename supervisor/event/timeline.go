@@ -31,8 +31,9 @@ type Held struct {
 	By        string    // who held it
 	Resumed   time.Time // zero: not yet
 	ResumedBy string
-	Ended     time.Time // zero: not yet
-	Outcome   string    // finished, parked, …
+	Ended     time.Time        // zero: not yet
+	Outcome   string           // finished, parked, …
+	Answer    *store.OutboxRow // to a chat, nil if there is none (yet); the caller of Tell knows it
 	cut       time.Time
 }
 
@@ -220,6 +221,30 @@ func short(d time.Duration) string {
 
 // Seen says what the person saw whose turn was cut at a time.
 func (h *Held) Seen(cut time.Time) string {
+	if h.Answer == nil {
+		return h.course(cut)
+	}
+	return h.course(cut) + ", " + delivery(h.Answer, cut)
+}
+
+// delivery says what became of an answer to a chat.
+func delivery(r *store.OutboxRow, cut time.Time) string {
+	switch r.State {
+	case store.OutboxSent:
+		return "in " + r.Platform + " after " + short(r.SentAt.Sub(cut))
+	case store.OutboxRejected:
+		return r.Platform + " refused it: " + r.Detail
+	case store.OutboxUnknown:
+		return "it may be in " + r.Platform + " or not: " + r.Detail
+	}
+	if r.Detail != "" {
+		return "not in " + r.Platform + " yet: " + r.Detail
+	}
+	return "not in " + r.Platform + " yet"
+}
+
+// course says what became of the turn.
+func (h *Held) course(cut time.Time) string {
 	switch {
 	case h.Ended.IsZero() && h.Resumed.IsZero():
 		return "it waits to be taken up"

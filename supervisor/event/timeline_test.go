@@ -173,3 +173,23 @@ func TestTheNightOfTwelveSilentMinutesIsToldInFewLines(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatBecameOfAnAnswerToAChat(t *testing.T) {
+	cut := night
+	for _, c := range []struct {
+		row  *store.OutboxRow
+		want string
+	}{
+		{nil, "taken up by agent-2 after 1s, answered after 3s"},
+		{&store.OutboxRow{Platform: "telegram", State: store.OutboxSent, SentAt: cut.Add(4 * time.Second)}, ", in telegram after 4s"},
+		{&store.OutboxRow{Platform: "telegram", State: store.OutboxPending}, ", not in telegram yet"},
+		{&store.OutboxRow{Platform: "telegram", State: store.OutboxPending, Detail: "flood control"}, ", not in telegram yet: flood control"},
+		{&store.OutboxRow{Platform: "telegram", State: store.OutboxRejected, Detail: "the bot was blocked"}, ", telegram refused it: the bot was blocked"},
+		{&store.OutboxRow{Platform: "telegram", State: store.OutboxUnknown, Detail: "timeout"}, ", it may be in telegram or not: timeout"},
+	} {
+		h := Held{Turn: "t", Resumed: cut.Add(time.Second), ResumedBy: "agent-2", Ended: cut.Add(3 * time.Second), Outcome: "completed", Answer: c.row}
+		if got := h.Seen(cut); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%q, want %q at its end", got, c.want)
+		}
+	}
+}

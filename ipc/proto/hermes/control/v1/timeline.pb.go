@@ -289,7 +289,9 @@ type HeldTurn struct {
 	ResumedBy     string                 `protobuf:"bytes,4,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`
 	EndedAt       float64                `protobuf:"fixed64,5,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // 0: not yet
 	Outcome       string                 `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	Seen          string                 `protobuf:"bytes,7,opt,name=seen,proto3" json:"seen,omitempty"` // what the person saw whose turn it is
+	Seen          string                 `protobuf:"bytes,7,opt,name=seen,proto3" json:"seen,omitempty"`                                    // what the person saw whose turn it is
+	Delivery      string                 `protobuf:"bytes,8,opt,name=delivery,proto3" json:"delivery,omitempty"`                            // of the answer to a chat: pending, sending, sent, unknown, rejected; empty: it has none, or went over a connection
+	DeliveredAt   float64                `protobuf:"fixed64,9,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"` // 0: not yet, or not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -373,6 +375,20 @@ func (x *HeldTurn) GetSeen() string {
 	return ""
 }
 
+func (x *HeldTurn) GetDelivery() string {
+	if x != nil {
+		return x.Delivery
+	}
+	return ""
+}
+
+func (x *HeldTurn) GetDeliveredAt() float64 {
+	if x != nil {
+		return x.DeliveredAt
+	}
+	return 0
+}
+
 var File_hermes_control_v1_timeline_proto protoreflect.FileDescriptor
 
 const file_hermes_control_v1_timeline_proto_rawDesc = "" +
@@ -403,7 +419,7 @@ const file_hermes_control_v1_timeline_proto_rawDesc = "" +
 	"\x06fields\x18\x0f \x03(\v2$.hermes.control.v1.Story.FieldsEntryR\x06fields\x1a9\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc3\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x02\n" +
 	"\bHeldTurn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x17\n" +
 	"\aheld_by\x18\x02 \x01(\tR\x06heldBy\x12\x1d\n" +
@@ -413,7 +429,9 @@ const file_hermes_control_v1_timeline_proto_rawDesc = "" +
 	"resumed_by\x18\x04 \x01(\tR\tresumedBy\x12\x19\n" +
 	"\bended_at\x18\x05 \x01(\x01R\aendedAt\x12\x18\n" +
 	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x12\n" +
-	"\x04seen\x18\a \x01(\tR\x04seen2S\n" +
+	"\x04seen\x18\a \x01(\tR\x04seen\x12\x1a\n" +
+	"\bdelivery\x18\b \x01(\tR\bdelivery\x12!\n" +
+	"\fdelivered_at\x18\t \x01(\x01R\vdeliveredAt2S\n" +
 	"\bTimeline\x12G\n" +
 	"\x04Tell\x12\x1e.hermes.control.v1.TellRequest\x1a\x1f.hermes.control.v1.TellResponseBVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
 
