@@ -242,6 +242,9 @@ func (d *database) run(o *opened, k kind, at seen) {
 // take makes an opened file the one that is written.
 func (w *writer) take(o opened) {
 	w.conn, w.guard = o.conn, o.guard
+	if !w.wal {
+		w.spares.take()
+	}
 	w.dataVersion, _ = foreignCommits(o.conn)
 	if !w.indexed {
 		return
@@ -336,6 +339,7 @@ func (d *database) Close() error {
 	<-d.w.ended
 	d.w.endRevival()
 	d.w.endLook()
+	d.w.spares.let()
 	if d.w.readOnly.Load() {
 		d.readers.close()
 		return nil

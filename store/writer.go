@@ -67,6 +67,7 @@ type writer struct {
 	retention retention
 	revival   revival
 	suspicion suspicion
+	spares    spares
 
 	captured    string // folder with a copy of the retired files, while they are not healed
 	lastHeal    time.Time
@@ -275,6 +276,9 @@ func (w *writer) ready(batch []*request) error {
 	if err := w.space(); err != nil {
 		return err
 	}
+	if !w.wal {
+		w.spares.let()
+	}
 	return w.begin(batch)
 }
 
@@ -388,6 +392,9 @@ func (w *writer) commit() error {
 
 // answer replies to requests, after a look at what an error says about the store.
 func (w *writer) answer(batch []*request, err error) {
+	if !w.wal {
+		w.spares.take()
+	}
 	if err != nil {
 		w.notice(err)
 		err = explain(err)
