@@ -397,8 +397,13 @@ func read[T any](ctx context.Context, d *database, fn func(*tx) (T, error)) (T, 
 		out, err = fn(t)
 		return err
 	})
-	if isDamage(err) {
+	switch {
+	case isDamage(err):
 		d.suspect()
+	case isIO(err) && !errors.Is(explain(err), ErrDiskFull):
+		if d.health.set(CondIO, stateDegraded, fmt.Sprintf("the disk of %s reports an error: %v", d.path, err)) {
+			d.log.Error("I/O error of a read", "path", d.path, "error", err)
+		}
 	}
 	if err != nil {
 		var none T

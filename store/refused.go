@@ -36,12 +36,19 @@ func refusalOf(err error) (name, state string) {
 		return CondDamage, stateFailed
 	case errors.Is(why, ErrDiskFull) || errors.Is(err, enospc) || errors.Is(err, edquot):
 		return CondFull, stateDegraded
+	case isIO(err) || errors.Is(err, syscall.EIO) || failedCall(err) == syscall.EIO:
+		return CondIO, stateReadOnly
 	case errors.Is(why, ErrReadOnly) || errors.Is(err, erofs) || errors.Is(err, fs.ErrPermission) || cannotOpen(err):
 		return CondReadOnly, stateReadOnly
-	case isIO(err) || errors.Is(err, syscall.EIO):
-		return CondIO, stateReadOnly
 	}
 	return "", ""
+}
+
+// failedCall is what the system said to SQLite, 0 for nothing.
+func failedCall(err error) syscall.Errno {
+	var e sqlite3.Error
+	_ = errors.As(err, &e)
+	return e.SystemErrno
 }
 
 // cannotOpen says that SQLite could not open or make one of the files.
