@@ -40,12 +40,15 @@ func ownNow(t *testing.T) own {
 
 // live lets time pass and looks at this process twenty times: what it holds in the last quarter must be what it held in
 // the half before. Workers come and go all the time, so that their descriptors are counted more or less often.
-func live(t *testing.T, d time.Duration) {
+func (r *rig) live(t *testing.T, d time.Duration) {
 	t.Helper()
 	const looks, breath, slack = 20, 40, 16 << 20
 	var first, last sample.Process
 	for i := range looks {
-		time.Sleep(d / looks)
+		for range 10 {
+			time.Sleep(d / looks / 10)
+			r.forgetEvents()
+		}
 		p, err := sample.System.Process(os.Getpid())
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +67,13 @@ func live(t *testing.T, d time.Duration) {
 	}
 }
 
+// forgetEvents drops what the test itself keeps.
+func (r *rig) forgetEvents() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
 func TestSoakWithBadNeighboursLeavesTheSupervisorFlat(t *testing.T) {
 	r := newRig(t)
 	before := ownNow(t)
@@ -79,7 +89,7 @@ func TestSoakWithBadNeighboursLeavesTheSupervisorFlat(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	live(t, soakTime(t))
+	r.live(t, soakTime(t))
 	for _, st := range r.fleet.Status() {
 		switch st.Name {
 		case "well", "starts-slowly", "floods":
@@ -98,9 +108,7 @@ func TestSoakWithBadNeighboursLeavesTheSupervisorFlat(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.mu.Lock()
-	r.events = nil // they are the test's own
-	r.mu.Unlock()
+	r.forgetEvents()
 	var after own
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if after = ownNow(t); after.fds <= before.fds+2 && after.goroutines <= before.goroutines+2 {
