@@ -41,8 +41,8 @@ type fleet struct {
 type member struct {
 	*worker.Worker
 	spec  worker.Spec
-	leave context.CancelFunc // ends its Run; nil before start
-	gone  chan struct{}      // closed when its Run has returned
+	leave context.CancelCauseFunc // ends its Run; nil before start
+	gone  chan struct{}           // closed when its Run has returned
 }
 
 // fleetParts are what a fleet needs of the rest of the supervisor.
@@ -124,9 +124,9 @@ func (f *fleet) add(spec worker.Spec) error {
 	return nil
 }
 
-// remove ends a worker, with a drain, and takes it out of the fleet. It returns when the process is gone. If ctx ends
-// before, the removal goes on.
-func (f *fleet) remove(ctx context.Context, name string) error {
+// remove ends a worker, with a drain, and takes it out of the fleet; why is told of the end of its process. It returns when
+// the process is gone. If ctx ends before, the removal goes on.
+func (f *fleet) remove(ctx context.Context, name, why string) error {
 	m, err := f.member(name)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (f *fleet) remove(ctx context.Context, name string) error {
 		f.mu.Unlock()
 		return nil
 	}
-	m.leave()
+	m.leave(worker.Leaving(why))
 	f.mu.Unlock()
 	select {
 	case <-m.gone:
@@ -175,11 +175,11 @@ func (f *fleet) start(ctx context.Context) {
 
 // run begins the life of a member. The lock is held.
 func (f *fleet) run(m *member) {
-	ctx, leave := context.WithCancel(f.life)
+	ctx, leave := context.WithCancelCause(f.life)
 	m.leave = leave
 	f.running.Go(func() {
 		defer close(m.gone)
-		defer leave()
+		defer leave(nil)
 		m.Run(ctx)
 		f.leaks.forget(m.Name())
 		f.mu.Lock()
@@ -214,7 +214,7 @@ func (f *fleet) stop(budget time.Duration, roles ...string) {
 	var leaving []*member
 	for _, m := range f.members {
 		if slices.Contains(roles, m.Role()) && m.leave != nil {
-			m.leave()
+			m.leave(nil)
 			leaving = append(leaving, m)
 		}
 	}

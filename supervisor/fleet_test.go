@@ -21,8 +21,11 @@ func TestAWorkerJoinsAndLeavesARunningFleet(t *testing.T) {
 		t.Errorf("a worker with the name of the supervisor: %v", err)
 	}
 	pid := leaves.PID()
-	if err := r.fleet.remove(t.Context(), "leaves"); err != nil {
+	if err := r.fleet.remove(t.Context(), "leaves", "no need"); err != nil {
 		t.Fatal(err)
+	}
+	if e := r.await("the end is told", of("worker_exited", "leaves")); !strings.HasPrefix(e.Message, "no need") || e.Fields["cause"] != "planned" {
+		t.Errorf("its end is told as %+v", e)
 	}
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the process of the removed worker: %v", err)
@@ -33,7 +36,7 @@ func TestAWorkerJoinsAndLeavesARunningFleet(t *testing.T) {
 	if list := r.fleet.Status(); len(list) != 1 || list[0].Name != "stays" || stays.PID() != int(list[0].Pid) {
 		t.Errorf("status %v", list)
 	}
-	if err := r.fleet.remove(t.Context(), "leaves"); !errors.Is(err, ipc.ErrNotFound) {
+	if err := r.fleet.remove(t.Context(), "leaves", "no need"); !errors.Is(err, ipc.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	r.add(r.spec("leaves"))
@@ -44,7 +47,7 @@ func TestARemovalThatIsNotWaitedForGoesOn(t *testing.T) {
 	m := r.add(r.spec("tools"))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.fleet.remove(ended, "tools"); !errors.Is(err, context.Canceled) {
+	if err := r.fleet.remove(ended, "tools", "no need"); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	<-m.gone

@@ -229,7 +229,7 @@ func (h *pluginHost) leave(g *guest) {
 	h.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), removeBudget)
 		defer cancel()
-		if err := h.fleet.remove(ctx, g.worker); err != nil {
+		if err := h.fleet.remove(ctx, g.worker, "the plugin was replaced, disabled or removed"); err != nil {
 			h.log.Debug("the worker of a plugin has no end to wait for", "worker", g.worker, "error", err)
 		}
 		h.mu.Lock()
@@ -262,7 +262,7 @@ func (h *pluginHost) replace(e catalogue.Entry) error {
 	if old != nil && h.free(old) {
 		// Nothing runs in it: its successor gets its name.
 		ctx, cancel := context.WithTimeout(context.Background(), quickEnd)
-		_ = h.fleet.remove(ctx, old.worker) // what it did not reach goes on, and the name is another's
+		_ = h.fleet.remove(ctx, old.worker, "the plugin was replaced") // what it did not reach goes on, and the name is another's
 		cancel()
 	}
 	if err := h.take(e); err != nil {
@@ -300,7 +300,7 @@ func (h *pluginHost) remove(ctx context.Context, name string, data bool) error {
 	h.mu.Unlock()
 	h.hub.Dismiss(name)
 	if g != nil {
-		if err := h.fleet.remove(ctx, g.worker); err != nil && ctx.Err() != nil {
+		if err := h.fleet.remove(ctx, g.worker, "the plugin was replaced, disabled or removed"); err != nil && ctx.Err() != nil {
 			return err
 		}
 		h.mu.Lock()

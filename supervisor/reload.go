@@ -141,7 +141,7 @@ func (s *supervisor) replaceWorkers(ctx context.Context, before, next *config.Co
 	}
 	for name := range old {
 		c := &controlv1.Change{What: "worker " + name, Effect: effectRemoved}
-		if err := s.fleet.remove(ctx, name); err != nil {
+		if err := s.fleet.remove(ctx, name, "the configuration asks for it no more"); err != nil {
 			c.Effect, c.Detail = effectFailed, err.Error()
 		}
 		changes = append(changes, c)
@@ -170,7 +170,7 @@ func newSecret(before, next *config.Config, names []string) bool {
 // replace ends a worker after what it runs, and starts it with its new settings.
 func (s *supervisor) replace(ctx context.Context, spec worker.Spec) *controlv1.Change {
 	s.journal.Record(store.Event{Kind: kindReplaced, Worker: spec.Name, Message: "its settings have changed; it ends after what it runs"})
-	if err := s.fleet.remove(ctx, spec.Name); err != nil {
+	if err := s.fleet.remove(ctx, spec.Name, "its settings have changed"); err != nil {
 		return &controlv1.Change{What: "worker " + spec.Name, Detail: err.Error(), Effect: effectFailed}
 	}
 	return s.bring(ctx, spec, effectRestarted, "")

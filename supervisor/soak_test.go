@@ -104,7 +104,7 @@ func TestSoakWithBadNeighboursLeavesTheSupervisorFlat(t *testing.T) {
 		t.Logf("%-14s %-10s %4d restarts, last exit %v", st.Name, st.State, st.Restarts, st.LastExit.GetCause())
 	}
 	for _, m := range r.fleet.list() {
-		if err := r.fleet.remove(t.Context(), m.Name()); err != nil {
+		if err := r.fleet.remove(t.Context(), m.Name(), "the end of the test"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -103,7 +104,7 @@ func (l *life) reportNext(before machine) {
 
 // wish says who wanted the end of the process, and what for.
 func (m machine) wish() string {
-	what := map[intent]string{again: "restart", down: "stop", closing: "end of the supervisor", recycle: "replaced: " + m.why, rest: "idle", wakeUp: "idle"}[m.intent]
+	what := map[intent]string{again: "restart", down: "stop", closing: cmp.Or(m.why, "end of the supervisor"), recycle: "replaced: " + m.why, rest: "idle", wakeUp: "idle"}[m.intent]
 	return strings.TrimSpace(what + " " + byWhom(m.by))
 }
 

@@ -53,8 +53,13 @@ type waiter struct {
 	after uint64 // for a start: the incarnation that is not new
 }
 
+// Leaving is the cause of a context of Run that ended while the supervisor goes on: why the worker is needed no more as it is.
+type Leaving string
+
+func (l Leaving) Error() string { return string(l) }
+
 // Run is the worker's life. It ends the process when ctx ends, with a drain, and returns when the process is gone. It is
-// called once.
+// called once. A Leaving as the cause is told of the end of the process.
 func (w *Worker) Run(ctx context.Context) {
 	l := &life{w: w, m: machine{policy: w.tuned().Policy, lazy: w.spec.Lazy}, over: make(chan struct{}), timer: time.NewTimer(0)}
 	defer close(w.gone)
@@ -66,7 +71,8 @@ func (w *Worker) Run(ctx context.Context) {
 		select {
 		case <-ended:
 			ended = nil
-			l.apply(evAsk{what: closing, by: BySupervisor})
+			why, _ := context.Cause(ctx).(Leaving)
+			l.apply(evAsk{what: closing, by: BySupervisor, why: string(why)})
 		case a := <-w.asks:
 			l.asked(a)
 		case what := <-w.nudges:
