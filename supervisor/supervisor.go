@@ -353,6 +353,8 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 		s.o.Ready()
 	}
 	giveBack()
+	settled := time.AfterFunc(settleTime, giveBack)
+	defer settled.Stop()
 	s.reloadOnRequest(ctx, s.o.Hangup)
 }
 
