@@ -1,6 +1,6 @@
 // Command bench measures the running system: how fast it starts, what it adds to a turn, how fast a killed worker is
-// replaced, what it costs when nothing happens, and how a rush of chat messages is answered. It prints a table, and with
-// -json FILE writes the same as one document.
+// replaced, what it costs when nothing happens, how a rush of chat messages is answered, and how fast messages are stored.
+// It prints a table, and with -json FILE writes the same as one document.
 //
 //	go run ./bench -bin bin [-only idle] [-idle 60s] [-turns 200] [-posts 5000] [-json FILE]
 //
@@ -53,10 +53,18 @@ type options struct {
 	starts int
 	posts  int
 	slow   int
+	rounds int
 	only   string
 }
 
 func main() {
+	if is, err := child(os.Args[1:]); is {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
 	flag.DurationVar(&o.idle, "idle", 60*time.Second, "how long idle CPU is measured")
@@ -65,7 +73,8 @@ func main() {
 	flag.IntVar(&o.starts, "starts", 5, "starts of the supervisor")
 	flag.IntVar(&o.posts, "posts", 5000, "messages through Telegram, from 300 chats at once")
 	flag.IntVar(&o.slow, "limited-posts", 1000, "messages through Telegram under its own limits, of 30 requests a second")
-	flag.StringVar(&o.only, "only", "", "measure this `step` alone: starts, idle, turns, kills, telegram or \"telegram within limits\"")
+	flag.IntVar(&o.rounds, "rounds", 3, "rounds of 2 s of each way to write messages")
+	flag.StringVar(&o.only, "only", "", "measure this `step` alone: starts, idle, turns, kills, telegram, \"telegram within limits\" or writes")
 	document := flag.String("json", "", "write the figures to this `file` as well")
 	flag.Parse()
 	r, err := measure(o)
@@ -115,6 +124,12 @@ func measure(o options) (*report, error) {
 		h.remove()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	if o.only == "" || o.only == "writes" {
+		fmt.Fprintln(os.Stderr, "measuring writes …")
+		if err := measureWrites(r, o); err != nil {
+			return nil, fmt.Errorf("writes: %w", err)
 		}
 	}
 	return r, nil
