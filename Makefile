@@ -17,12 +17,13 @@ MODULES := . $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -no
 SEED     ?=
 MESSAGES ?= 2000
 SOAK     ?= 20000
+KILLS    ?= 200
 # Of the large store that bench measures.
 STORE_MESSAGES ?= 1000000
 SOAK_TIME ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test vet race e2e systemd-e2e chaos soak fuzz bench lint gen install uninstall clean
+.PHONY: help build run test vet race e2e systemd-e2e chaos crash soak fuzz bench lint gen install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ systemd-e2e: ## as a service of a real systemd (root only)
 
 chaos: ## kill everything at random while MESSAGES messages are answered (SEED repeats a run)
 	HERMES_E2E_MESSAGES=$(MESSAGES) HERMES_E2E_SEED=$(SEED) go test -count=1 -v -timeout 3h -tags $(TAGS) -run EveryMessageIsAnsweredOnce ./e2e/...
+
+crash: ## kill -9 a writing store KILLS times under full load: nothing answered is lost or doubled (the tests do it 10 times)
+	STORE_KILLS=$(KILLS) STORE_SEED=$(SEED) go test -count=1 -v -timeout 1h -tags $(TAGS) -run KillLosesNothing ./store
 
 soak: ## half an hour (SOAK_TIME) of leaking, crashing, freezing, flooding workers, then chaos with SOAK messages
 	HERMES_SOAK=$(SOAK_TIME) go test -count=1 -v -timeout 24h -tags $(TAGS) -run Soak ./supervisor

@@ -17,6 +17,13 @@ type PanicFunc func(method string, value any, stack []byte)
 // message is read past the buffer. gRPC's own 32 KiB is for a few connections over a network, not for two a worker.
 const bufferBytes = 8 << 10
 
+// A stream's and a connection's bytes that may be on their way before the reader has taken them. They are fixed, because
+// gRPC finds windows of its own by a ping after nearly every message: two more frames, each of which wakes a process.
+const (
+	streamWindow     = 512 << 10
+	connectionWindow = 1 << 20
+)
+
 // ServerOptions are the options of every server of ours: message limits, recovery (a bug in one call costs that
 // call), and error mapping. With identify, each call is checked against the table of who may call what and runs
 // with the identity in its context; without it (in a worker, where only the supervisor calls) nothing is checked.
@@ -55,6 +62,8 @@ func ServerOptions(identify func(context.Context) (Identity, error), onPanic Pan
 		grpc.MaxSendMsgSize(MaxMessageBytes),
 		grpc.ReadBufferSize(bufferBytes),
 		grpc.WriteBufferSize(bufferBytes),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.ChainUnaryInterceptor(unary),
 		grpc.ChainStreamInterceptor(stream),
 	}
@@ -83,6 +92,8 @@ func DialOptions() []grpc.DialOption {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes)),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithChainUnaryInterceptor(deadlineUnary),
 		grpc.WithChainStreamInterceptor(mapStream),
 		// go-plugin's connection goes over an inherited socket; an idle close would end a brokered one for good.

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	crashChats = 8
+	crashChats = 16
 	crashSteps = 4
 )
 

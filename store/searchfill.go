@@ -11,7 +11,8 @@ const (
 	fillRows     = 100                   // messages put into the index at once while others wait to write
 	fillIdleRows = 500                   // the same while nobody waits
 	fillTime     = 10 * time.Millisecond // of filling in one go, so that it delays few
-	fillEvery    = 50 * time.Millisecond // how old a message gets at most before it is looked at
+	fillEvery    = 50 * time.Millisecond // between two looks at what is to be put in
+	fillBehind   = 4000                  // messages that may wait for the end of a rush; a search puts them in an index in memory, in 0.5 s
 	fillRetry    = 5 * time.Second       // after an error
 	fillAtClose  = 5 * time.Second       // of filling when the store is closed; what is left is done by the next
 	clearRows    = 200                   // blocks of a discarded index removed at once; each is up to 4 KiB
@@ -53,10 +54,29 @@ func (f *filler) wake(in time.Duration) {
 	f.timer.Reset(in)
 }
 
+// rush says that many write now and the index can wait: a message costs more time there than in its own table, which those
+// who write would wait for.
+func (w *writer) rush() bool {
+	if w.linger.size < lingerFrom || time.Since(w.lastWrite) > fillEvery || w.filler.index.stale {
+		return false
+	}
+	t := &tx{conn: w.conn, ctx: background}
+	last, err := lastMessage(t)
+	if err != nil {
+		return false
+	}
+	progress, _, marked, err := marks(t)
+	return err == nil && marked && last-progress < fillBehind
+}
+
 // fill is the loop's turn at the index. It ends after fillTime, or at once when somebody waits and it has done its share.
 func (w *writer) fill() {
 	f := &w.filler
 	f.due = false
+	if w.rush() {
+		f.wake(fillEvery)
+		return
+	}
 	next := w.fillShare()
 	if next > 0 {
 		f.wake(next)

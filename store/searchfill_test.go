@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,4 +105,36 @@ func TestABuildThatIsCutShortIsLeftInOrder(t *testing.T) {
 	if got := search(t, s, store.Search{Text: "kilimanjaro"}); len(got.Hits) != 3 {
 		t.Errorf("finds %d, not 3", len(got.Hits))
 	}
+}
+
+// While many write, messages wait for their index; a search finds each from its acknowledgement on, and the index is whole
+// soon after the rush.
+func TestWhatIsWrittenInARushIsFoundAtOnce(t *testing.T) {
+	s, err := store.OpenState(context.Background(), t.TempDir()+"/state.db", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const writers, each = 16, 20
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				word := fmt.Sprintf("rush%dx%d", w, i)
+				say(t, s, fmt.Sprint("rush", w), word, "reply")
+				if i%5 != 0 {
+					continue
+				}
+				found, err := s.Search(context.Background(), store.Search{Text: word})
+				if err != nil || len(found.Hits) != 1 {
+					t.Errorf("%s, which is stored, is found %d times (%v)", word, len(found.Hits), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "a whole index", func() bool {
+		x, err := s.IndexState(context.Background())
+		return err == nil && x.Indexed == x.Total
+	})
 }

@@ -95,6 +95,7 @@ func Main(name string, role Role) {
 		fmt.Fprintf(os.Stderr, "%s is a worker of hermes-supervisor and is started by it; run: hermes-supervisor run\n", filepath.Base(os.Args[0]))
 		os.Exit(ipc.ExitUsage)
 	}
+	fewProcessors()
 	// The logger keeps the process's own stderr: go-plugin replaces os.Stderr when it serves.
 	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: os.Stderr, Level: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -120,6 +121,18 @@ func Main(name string, role Role) {
 		Logger: log,
 	})
 	exit("connection closed")
+}
+
+// mostProcessors is what a worker uses at once on a large machine.
+const mostProcessors = 4
+
+// fewProcessors has this process run on half of the machine's processors. A worker waits for others nearly all the time,
+// and a message on its way passes through six goroutines: with a processor to spare each of them is woken on another
+// thread, which costs more than the work. What a tool executes is a process of its own and is not told.
+func fewProcessors() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(max(runtime.NumCPU()/2, 1), mostProcessors))
+	}
 }
 
 // watchLiveness ends the process when the supervisor's end of the inherited pipe closes.
