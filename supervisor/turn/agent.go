@@ -19,6 +19,7 @@ type agent struct {
 	id        ipc.Identity
 	client    agentv1.AgentClient
 	load      int
+	mixed     bool // it has had more than one turn since it had none
 	detached  bool
 	leaving   bool      // its end is planned: what it runs is cut by no fault of its own
 	picked    uint64    // when it was last chosen
@@ -44,6 +45,18 @@ func (h *Hub) attachAgent(id ipc.Identity, conn grpc.ClientConnInterface) (detac
 			delete(h.agents, id.Worker)
 		}
 	}
+}
+
+// give counts a turn that an agent gets. h.mu must be held.
+func (a *agent) give() {
+	a.load++
+	a.mixed = a.mixed || a.load > 1
+}
+
+// drop counts a turn that an agent has no longer. h.mu must be held.
+func (a *agent) drop() {
+	a.load--
+	a.mixed = a.mixed && a.load > 0
 }
 
 // pick returns the agent for a turn of session, or nil if the turn must wait: the one that ran the session before as

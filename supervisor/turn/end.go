@@ -190,7 +190,16 @@ func (h *Hub) endInStore(l *live, t store.Turn, f store.Finish, text string) (st
 	if err != nil {
 		return t, err
 	}
-	steps, err := h.openResults(ctx, t)
+	rows, err := h.store.Conversation(ctx, t.SessionID)
+	if err != nil {
+		return t, err
+	}
+	f.Fence, f.Outbox = t.Fence, h.pushed(t.Platform)
+	if reply, ok := storedReply(rows, t.ID); ok {
+		f.Reply, f.Outcome, f.Error = reply, endOf(reply), ""
+		return h.finish(ctx, f)
+	}
+	steps, err := h.openResults(ctx, t, rows)
 	if err != nil {
 		return t, err
 	}
@@ -199,9 +208,32 @@ func (h *Hub) endInStore(l *live, t store.Turn, f store.Finish, text string) (st
 			return t, err
 		}
 	}
-	f.Fence, f.Outbox = t.Fence, h.pushed(t.Platform)
 	f.Reply = store.Message{Role: "assistant", Content: text, Seq: t.NextSeq + uint32(len(steps)), FinishReason: "stop", Time: h.now()}
 	return h.finish(ctx, f)
+}
+
+// storedReply returns the final reply of a turn whose agent had stored it and was lost before it could finish the turn. A
+// second one would be another answer to the same message.
+func storedReply(rows []store.Message, turnID string) (m store.Message, ok bool) {
+	for _, row := range rows {
+		if row.TurnID == turnID {
+			m, ok = row, row.Role == "assistant" && len(row.ToolCalls) == 0 && row.Content != ""
+		}
+	}
+	return m, ok
+}
+
+// endOf is how a turn with that final reply ends: agents keep it as the reason why the reply ended.
+func endOf(reply store.Message) store.Outcome {
+	switch reply.FinishReason {
+	case "error":
+		return store.OutcomeFailed
+	case "interrupted":
+		return store.OutcomeInterrupted
+	case "budget":
+		return store.OutcomeBudget
+	}
+	return store.OutcomeCompleted
 }
 
 // endCalls cancels the calls of a turn and waits until their ends are stored.
@@ -219,11 +251,7 @@ func (h *Hub) endCalls(l *live) {
 }
 
 // openResults returns a result for each tool call of the turn that has none in the conversation.
-func (h *Hub) openResults(ctx context.Context, t store.Turn) ([]store.Message, error) {
-	rows, err := h.store.Conversation(ctx, t.SessionID)
-	if err != nil {
-		return nil, err
-	}
+func (h *Hub) openResults(ctx context.Context, t store.Turn, rows []store.Message) ([]store.Message, error) {
 	calls, err := h.store.Calls(ctx, t.ID)
 	if err != nil {
 		return nil, err

@@ -40,6 +40,7 @@ type loss struct {
 	refused bool // the agent never took the turn: no fault of the turn's
 	gone    bool // the agent is or may be dead
 	planned bool // the agent was to end: no fault of the turn's
+	shared  bool // other turns were with the agent
 }
 
 // run leases a turn to an agent and stays with it until it is finished or the lease is lost.
@@ -47,7 +48,7 @@ func (h *Hub) run(l *live, a *agent) {
 	ls := h.take(l, a)
 	if ls == nil {
 		h.mu.Lock()
-		a.load--
+		a.drop()
 		h.settled(l)
 		h.mu.Unlock()
 		return
@@ -56,7 +57,8 @@ func (h *Hub) run(l *live, a *agent) {
 	ls.cancel(nil)
 	h.mu.Lock()
 	l.lease = nil
-	a.load--
+	how.shared = a.mixed
+	a.drop()
 	if how.gone || how.refused {
 		a.notBefore = h.now().Add(agentPause)
 	}
@@ -69,7 +71,7 @@ func (h *Hub) run(l *live, a *agent) {
 	switch {
 	case ended || h.ctx.Err() != nil:
 	case how.refused || unstored:
-		h.putBack(l, ls, how)
+		h.putBack(l, ls, how, unstored)
 	default:
 		h.giveBack(l, ls, how)
 	}
@@ -171,14 +173,24 @@ func (h *Hub) whyLost(ls *lease, err error, seen int) loss {
 		return loss{why: "ended its run without finishing the turn"}
 	case errors.Is(err, ipc.ErrRefused), errors.Is(err, ipc.ErrBusy):
 		return loss{why: err.Error(), refused: seen == 0}
+	case errors.Is(err, ipc.ErrTimeout): // a run has no time limit: the supervisor was too slow for the agent
+		return loss{why: err.Error(), refused: true}
 	}
 	return loss{why: err.Error(), gone: errors.Is(err, ipc.ErrGone) || errors.Is(err, ipc.ErrCancelled)}
 }
 
 // putBack lets a turn wait for another lease when the loss of this one says nothing of it: its agent never took it, or
-// the store refused what it wrote. The lease stays as it is in the store, where a
-// requeue would count as a loss, and is void here: the next one replaces it.
-func (h *Hub) putBack(l *live, ls *lease, how loss) {
+// the store refused what it wrote. A store that refuses keeps the lease, which is void here: the next one replaces it.
+func (h *Hub) putBack(l *live, ls *lease, how loss, unstored bool) {
+	if !unstored {
+		// Else the end of the supervisor would count as a loss of a turn that nobody runs.
+		ctx, cancel := h.detached()
+		_, err := h.store.Release(ctx, l.id, ls.fence)
+		cancel()
+		if err != nil {
+			h.log.Warn("a turn that no agent took stays leased", "turn", l.id, "error", err)
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.feed.queued(0)
@@ -217,6 +229,7 @@ func (h *Hub) giveBack(l *live, ls *lease, how loss) {
 		how.why = "was replaced before the turn had finished"
 	} else {
 		l.lost++
+		l.shared = how.shared
 	}
 	l.lastLoss = ls.agent.id.Worker + " " + how.why
 	l.feed.queued(0)

@@ -16,6 +16,9 @@ import (
 // kills its agent would else do so for ever.
 const parkAfter = 3
 
+// parkShared is the same for a turn that was lost together with others, of which at most one is the cause.
+const parkShared = 2 * parkAfter
+
 // restartWindow is the time within which a second end of the supervisor during a turn makes the turn a suspect.
 const restartWindow = 10 * time.Minute
 
@@ -40,6 +43,7 @@ type live struct {
 	released  bool   // given back to the store, as the supervisor ends
 	lost      int    // leases lost in a row without a new step, as Interrupted in the store
 	lastLoss  string // why the last one was lost
+	shared    bool   // others were lost with it, or it is not known
 	stopped   bool   // a person interrupted it
 	reason    string
 
@@ -48,7 +52,9 @@ type live struct {
 }
 
 // mustEnd says that the turn is to be ended by the hub instead of being run.
-func (l *live) mustEnd() bool { return l.stopped || l.turn.Looped || l.lost >= parkAfter }
+func (l *live) mustEnd() bool {
+	return l.stopped || l.turn.Looped || l.lost >= parkShared || l.lost >= parkAfter && !l.shared
+}
 
 // insert adds an open turn of the store to the line of its session. h.mu must be held.
 func (h *Hub) insert(t store.Turn, barrier uint64) *live {
@@ -59,7 +65,7 @@ func (h *Hub) insert(t store.Turn, barrier uint64) *live {
 	l := &live{
 		id: t.ID, session: t.SessionID, platform: t.Platform, feed: newFeed(t.ID),
 		ctx: ctx, cancel: cancel, slots: make(chan struct{}, callsAtOnce),
-		turn: t, barrier: barrier, lost: t.Interrupted, calls: map[string]*call{}, stopped: t.Stopped, reason: t.StopReason,
+		turn: t, barrier: barrier, lost: t.Interrupted, shared: true, calls: map[string]*call{}, stopped: t.Stopped, reason: t.StopReason,
 	}
 	if l.stopped {
 		l.cancel()
@@ -138,7 +144,7 @@ func (h *Hub) dispatch() {
 		}
 		if a := h.pick(l.session); a != nil {
 			l.busy = true
-			a.load++
+			a.give()
 			h.spawn(func() { h.run(l, a) })
 		}
 	}
@@ -268,10 +274,12 @@ func (h *Hub) recover(ctx context.Context) (resumed []store.Turn, err error) {
 	if err != nil {
 		return nil, wrap(err, "open turns")
 	}
+	leased := map[string]bool{}
 	for i, t := range open {
 		if t.State != store.TurnLeased {
 			continue
 		}
+		leased[t.ID] = true
 		if open[i], err = h.store.Restarted(ctx, t.ID, t.Fence, restartWindow); err != nil {
 			return nil, wrap(err, "requeue turn %s", t.ID)
 		}
@@ -291,6 +299,7 @@ func (h *Hub) recover(ctx context.Context) (resumed []store.Turn, err error) {
 		if t.State != store.TurnDone {
 			l := h.insert(t, 0)
 			l.turn, l.lost, l.lastLoss = t, t.Interrupted, "the supervisor ended"
+			l.shared = !leased[t.ID] || len(leased) > 1
 		}
 	}
 	for _, a := range asked {

@@ -29,16 +29,18 @@ type turnsService struct {
 func (s *turnsService) Load(r *hostv1.LoadRequest, out grpc.ServerStreamingServer[hostv1.LoadResponse]) error {
 	ctx := out.Context()
 	id, _ := ipc.IdentityFrom(ctx)
-	l, _, err := s.hub.held(r.TurnId, r.Fence, id.Worker)
+	l, ls, err := s.hub.held(r.TurnId, r.Fence, id.Worker)
 	if err != nil {
 		return err
 	}
 	sess, err := s.hub.store.Session(ctx, l.session)
 	if err != nil {
+		s.hub.unstored(ls, err)
 		return wrap(err, "load session %s", l.session)
 	}
 	rows, err := s.hub.store.Conversation(ctx, l.session)
 	if err != nil {
+		s.hub.unstored(ls, err)
 		return wrap(err, "load conversation %s", l.session)
 	}
 	if err := out.Send(&hostv1.LoadResponse{Session: s.hub.sessionToProto(sess, l)}); err != nil {
