@@ -23,7 +23,7 @@ STORE_MESSAGES ?= 1000000
 SOAK_TIME ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test vet race e2e systemd-e2e chaos crash soak fuzz bench lint gen install uninstall clean
+.PHONY: help build run test vet race e2e systemd-e2e chaos crash soak fuzz bench bench-peers lint gen install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: build ## measure the running system and the store; tables, and JSON in be
 	go run -tags $(TAGS) ./bench -bin $(BIN) -json bench/results/system.json
 	go test -tags $(TAGS) -run '^$$' -bench Against -benchtime 1x ./store
 	STORE_MESSAGES=$(STORE_MESSAGES) go test -tags $(TAGS) -run '^$$' -bench Large -benchtime 1x -timeout 2h ./store
+
+bench-peers: build ## measure other process supervisors beside this one (those that are installed), in one table
+	go run ./bench/peers -bin $(BIN) -json bench/results/peers.json
 
 lint: ## gofmt, vet, and golangci-lint where it is installed
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
