@@ -16,6 +16,8 @@ const (
 	searchTime = 3 * time.Second
 	// scanRows are looked through between two looks at the clock.
 	scanRows = 5000
+	// selectRows is the same for a few of them, where most cost only the look at who said them.
+	selectRows = 100_000
 	// tailRows is the same for messages of which an index is made in memory.
 	tailRows = 1000
 	maxFound = 1000
@@ -190,7 +192,8 @@ func (r *searching) table(x index) *ftsTable {
 
 // outside selects what the index of trigrams leaves out, empty if none of it is wanted.
 func (r *searching) outside() string {
-	rest := "NOT (" + searchable("s.") + ")"
+	// A list that is made once tells of a message without a look at its session.
+	rest := "m.session_id IN (SELECT id FROM sessions WHERE NOT (" + searchable("") + "))"
 	if r.q.Roles == nil || slices.Contains(r.q.Roles, "tool") {
 		rest = "(m.role = 'tool' OR " + rest + ")"
 	}
@@ -258,10 +261,11 @@ func (r *searching) ask(f *ftsTable) error {
 func (r *searching) scan(s span, which string) error {
 	columns := []string{plainContent, "m.tool_name", "m.tool_calls"}
 	condition, args := r.parsed.like(columns...)
-	if which != "" {
-		condition += " AND " + which
+	rows := int64(scanRows)
+	if which != "" { // first, as it is cheaper than the texts
+		condition, rows = which+" AND "+condition, selectRows
 	}
-	return r.pieces(s, scanRows, func(p span) (int, error) {
+	return r.pieces(s, rows, func(p span) (int, error) {
 		list, err := r.candidates(p, condition, args, r.q.Limit)
 		r.take(list)
 		return len(list), err
