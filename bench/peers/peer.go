@@ -127,7 +127,7 @@ func hermes(bin, program string, spare bool) peer {
 	var socket control
 	p := peer{name: "hermes-supervisor", alone: true, fresh: true, settle: 75 * time.Second, serves: socket.serves, spare: spare}
 	if spare {
-		p.name, p.spareOf = "hermes-supervisor, spares: 1", socket.spare
+		p.name, p.spareOf = "hermes-supervisor with a spare", socket.spare
 	}
 	p.command = func(dir string, names []string, _ bool) (*exec.Cmd, error) {
 		libexec := filepath.Join(dir, "libexec")
