@@ -52,6 +52,7 @@ type stories struct {
 	Stories []struct {
 		Kind, Worker, Cause, Message, Next string
 		Fields                             map[string]string
+		At                                 float64
 		Turns                              []struct {
 			TurnID    string `json:"turn_id"`
 			ResumedBy string `json:"resumed_by"`

@@ -86,7 +86,7 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 		Event:   s.plugins.watch,
 	}
 	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, Starts: worker.NewStarts(),
-		Busy:   func(name string) bool { return s.hub.Busy(name) > 0 },
+		Busy:   func(name string) bool { return s.hub.Busy(name) > 0 || s.plugins.suspects(name) },
 		RunDir: s.o.RunDir, Version: s.o.Version}
 	total := s.o.Config.Supervisor.TotalMemory
 	if total == 0 {

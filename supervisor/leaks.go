@@ -9,6 +9,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 // judgeEvery is how often verdicts are made anew: one costs 30 µs, and the slowest leak that matters within ten seconds
@@ -126,7 +127,11 @@ func (l *leakWatch) round(now time.Time) {
 			pressed = append(pressed, m)
 		}
 		if limit := r.limits[1]; limit > 0 && r.values[1] > limit && !r.below {
-			l.recycle.endOver(m, r.pid, overText(r.values[1], limit))
+			l.recycle.endOver(m, r.pid, worker.CauseMemory, overText(r.values[1], limit))
+			continue
+		}
+		if r.crowd != "" {
+			l.recycle.endOver(m, r.pid, worker.CauseProcesses, r.crowd)
 			continue
 		}
 		l.recycle.consider(now, concern{worker: m, pid: r.pid, advice: advice, why: why, busy: r.busy, below: r.below})
@@ -155,6 +160,7 @@ func (l *leakWatch) read(m *member) (r reading, ok bool) {
 		progress: m.Status().Progress,
 		below:    s.Family.Anon > s.Anon,
 		stopped:  series.Stopped(),
+		crowd:    crowd(s, m.spec.Limits.Processes),
 	}, true
 }
 
@@ -170,6 +176,7 @@ type reading struct {
 	progress uint64 // work ended so far
 	below    bool   // most of the memory is held by processes below the worker
 	stopped  bool   // it does not run
+	crowd    string // by how much it has more processes than it may, empty if it has not
 }
 
 func (l *leakWatch) forget(worker string) {

@@ -7,6 +7,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 // closeInterval is how often a worker is read whose growth would bring it to a limit before the next round. An idle
@@ -49,6 +50,15 @@ func overText(holds, limit int64) string {
 	return fmt.Sprintf("%d MiB of memory with the processes below it, its limit is %d MiB", holds>>20, limit>>20)
 }
 
+// crowd says by how much a worker has more processes and threads than it may, empty if it has not.
+func crowd(s sample.Sample, limit int) string {
+	have := s.Threads + s.Family.Threads
+	if limit <= 0 || have <= limit {
+		return ""
+	}
+	return fmt.Sprintf("%d processes and threads with those below it, it may have %d", have, limit)
+}
+
 // lookClosely reads the workers under close watch and acts only on what cannot wait for the next round.
 func (l *leakWatch) lookClosely(now time.Time) {
 	for _, m := range l.pressed {
@@ -73,7 +83,7 @@ func (l *leakWatch) lookClosely(now time.Time) {
 			c.why = overText(holds, limit)
 			l.recycle.endLargestBelow(c)
 		case limit > 0 && holds > limit:
-			l.recycle.endOver(m, pid, overText(holds, limit))
+			l.recycle.endOver(m, pid, worker.CauseMemory, overText(holds, limit))
 		case p.FDLimit > 0 && runsOut(series.Seconds(2), now, p.FDs, p.FDLimit):
 			c.below = false
 			c.why = fmt.Sprintf("it holds %d of %d descriptors", p.FDs, p.FDLimit)

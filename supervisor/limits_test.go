@@ -39,3 +39,15 @@ func TestAPaceThatReachesTheLimitBeforeAReplacementIsSeenBetweenRounds(t *testin
 		}
 	}
 }
+
+func TestThreadsCountAsProcessesWhoeverHasThem(t *testing.T) {
+	s := sample.Sample{Threads: 12, Family: sample.Family{Processes: 2, Threads: 53}}
+	for limit, want := range map[int]string{
+		0: "", 65: "", 1000: "",
+		64: "65 processes and threads with those below it, it may have 64",
+	} {
+		if got := crowd(s, limit); got != want {
+			t.Errorf("limit %d: %q, want %q", limit, got, want)
+		}
+	}
+}

@@ -44,6 +44,7 @@ func (h *pluginHost) refuseChild(pid int) error {
 			continue
 		}
 		if m.Role() == ipc.RolePlugin {
+			h.refused(m, pid)
 			return fmt.Errorf("process %d is of plugin worker %s: %w", pid, m.Name(), ipc.ErrDenied)
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
@@ -54,8 +55,9 @@ type pluginHost struct {
 
 	mu     sync.Mutex
 	closed bool
-	guests map[string]*guest // by plugin
-	owners map[string]string // plugin by worker, old workers among them
+	guests map[string]*guest     // by plugin
+	owners map[string]string     // plugin by worker, old workers among them
+	notes  map[string]*watchNote // by worker
 }
 
 // A guest is a plugin that may run.
@@ -73,7 +75,7 @@ func (s *supervisor) newPluginHost(cat *catalogue.Catalogue, broken error) *plug
 	}
 	h := &pluginHost{
 		cat: cat, broken: broken, config: s.o.Config, hub: s.hub, log: s.log.Named("plugins"), record: s.journal.Record,
-		guests: map[string]*guest{}, owners: map[string]string{}, idle: make(chan struct{}, 1),
+		guests: map[string]*guest{}, owners: map[string]string{}, notes: map[string]*watchNote{}, idle: make(chan struct{}, 1),
 	}
 	h.confine, h.missing = FindBinary(confineName, s.o.Config.Supervisor.Libexec)
 	return h
@@ -115,7 +117,7 @@ func (h *pluginHost) serves(name string) bool {
 	return err == nil && m.State() == worker.Ready
 }
 
-// run puts plugins to rest that nobody needs, until ctx ends, and then waits for what it has under way.
+// run looks at the plugins, until ctx ends, and then waits for what it has under way.
 func (h *pluginHost) run(ctx context.Context) {
 	defer h.finish()
 	for {
@@ -123,7 +125,7 @@ func (h *pluginHost) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.idle:
-			h.restIdle()
+			h.look(time.Now())
 		}
 	}
 }
@@ -140,20 +142,6 @@ func (h *pluginHost) finish() {
 func (h *pluginHost) spawn(f func()) {
 	if !h.closed {
 		h.work.Go(f)
-	}
-}
-
-func (h *pluginHost) restIdle() {
-	h.mu.Lock()
-	list := map[string]string{}
-	for name, g := range h.guests {
-		list[name] = g.worker
-	}
-	h.mu.Unlock()
-	for name, w := range list {
-		if m, err := h.fleet.member(w); err == nil && m.State() == worker.Ready && h.hub.Retire(w, h.config.Supervisor.PluginFor(name).Idle) {
-			m.Rest()
-		}
 	}
 }
 
@@ -208,8 +196,7 @@ func (h *pluginHost) known(e catalogue.Entry, name string) turn.Guest {
 			if err != nil {
 				return "it has no worker"
 			}
-			st := m.Status()
-			return strings.TrimSpace(st.State + " " + st.Detail)
+			return whyAway(m.Status())
 		},
 		Spill: h.spillOf(e.Name, set.User != ""),
 	}
@@ -222,14 +209,23 @@ func (h *pluginHost) known(e catalogue.Entry, name string) turn.Guest {
 	return g
 }
 
+// whyAway says in what state a worker is that does not serve, and why.
+func whyAway(st *controlv1.WorkerStatus) string {
+	why := st.Detail
+	if why == "" && st.LastExit != nil {
+		why = "the last time " + st.LastExit.Message
+	}
+	return strings.TrimSpace(st.State + " " + why)
+}
+
 // leave ends the worker of a plugin in the background: calls that run go on until they end or the drain does.
-func (h *pluginHost) leave(g *guest) {
+func (h *pluginHost) leave(g *guest, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), removeBudget)
 		defer cancel()
-		if err := h.fleet.remove(ctx, g.worker, "the plugin was replaced, disabled or removed"); err != nil {
+		if err := h.fleet.remove(ctx, g.worker, why); err != nil {
 			h.log.Debug("the worker of a plugin has no end to wait for", "worker", g.worker, "error", err)
 		}
 		h.mu.Lock()
@@ -251,18 +247,18 @@ func (h *pluginHost) put(e catalogue.Entry) error {
 		return err
 	}
 	h.event(kindPluginAdded, e, fmt.Sprintf("version %s, sha256 %s, granted: %s", e.Version, e.SHA256, said(e.Granted)))
-	return h.replace(e)
+	return h.replace(e, "plugin "+e.Name+" was added again")
 }
 
-// replace exchanges what runs of a plugin. h.changes must be held.
-func (h *pluginHost) replace(e catalogue.Entry) error {
+// replace exchanges what runs of a plugin; why says what for. h.changes must be held.
+func (h *pluginHost) replace(e catalogue.Entry, why string) error {
 	h.mu.Lock()
 	old := h.guests[e.Name]
 	h.mu.Unlock()
 	if old != nil && h.free(old) {
 		// Nothing runs in it: its successor gets its name.
 		ctx, cancel := context.WithTimeout(context.Background(), quickEnd)
-		_ = h.fleet.remove(ctx, old.worker, "the plugin was replaced") // what it did not reach goes on, and the name is another's
+		_ = h.fleet.remove(ctx, old.worker, why) // what it did not reach goes on, and the name is another's
 		cancel()
 	}
 	if err := h.take(e); err != nil {
@@ -272,7 +268,7 @@ func (h *pluginHost) replace(e catalogue.Entry) error {
 	same := old == nil || h.guests[e.Name].worker == old.worker
 	h.mu.Unlock()
 	if !same {
-		h.leave(old)
+		h.leave(old, why)
 	}
 	return nil
 }
@@ -300,7 +296,7 @@ func (h *pluginHost) remove(ctx context.Context, name string, data bool) error {
 	h.mu.Unlock()
 	h.hub.Dismiss(name)
 	if g != nil {
-		if err := h.fleet.remove(ctx, g.worker, "the plugin was replaced, disabled or removed"); err != nil && ctx.Err() != nil {
+		if err := h.fleet.remove(ctx, g.worker, "plugin "+name+" was removed"); err != nil && ctx.Err() != nil {
 			return err
 		}
 		h.mu.Lock()
@@ -334,7 +330,7 @@ func (h *pluginHost) set(name, state string) error {
 		kind = kindPluginDisabled
 	}
 	h.event(kind, e, "")
-	return h.replace(e)
+	return h.replace(e, "plugin "+name+" was "+state)
 }
 
 // watch sees every event of a worker and quarantines a plugin that is out of restarts or cannot
@@ -376,7 +372,7 @@ func (h *pluginHost) quarantine(name, workerName string) {
 	}
 	h.event(kindPluginQuarantined, e, reason)
 	h.log.Error("a plugin is quarantined; `plugins enable "+name+"` lets it run again", "plugin", name, "reason", reason)
-	if err := h.replace(e); err != nil {
+	if err := h.replace(e, "plugin "+name+" was quarantined"); err != nil {
 		h.log.Error("a quarantined plugin cannot be replaced", "plugin", name, "error", err)
 	}
 }

@@ -20,10 +20,9 @@ const confineName = confine.Program
 const (
 	// pluginFileBytes is the most that a plugin may write into one file: a disk that a plugin fills is everybody's.
 	pluginFileBytes = 1 << 30
-	// Processes and threads: of a user of its own in all, else on top of what the user runs when the plugin starts. A
-	// Python interpreter with gRPC has some thirty.
-	ownUserProcesses = 512
-	sharedProcesses  = 2048
+	// sharedProcesses times as many processes as a plugin may have is what the kernel lets it add to those of a user that
+	// others use as well: it counts all of a user's, so what others start later takes from it. The exact bound is watched.
+	sharedProcesses = 4
 	// outputs is the folder in a plugin's own one for whole outputs that were cut.
 	outputs = "outputs"
 )
@@ -56,15 +55,15 @@ func pluginSpec(program string, cat *catalogue.Catalogue, e catalogue.Entry, dat
 	p := confine.Policy{
 		Name: e.Name, Data: data, Read: e.Granted.Read, Write: e.Granted.Write,
 		Connect: e.Granted.Connect, Any: e.Granted.ConnectAny, Listen: e.Granted.Listen, User: set.User,
-		Limits: confine.Limits{FDs: limits.FDs, FileBytes: pluginFileBytes, DataBytes: dataLimit(limits.Memory), Processes: sharedProcesses},
+		Limits: confine.Limits{FDs: limits.FDs, FileBytes: pluginFileBytes, DataBytes: dataLimit(limits.Memory), Processes: uint64(sharedProcesses * set.Processes)},
 	}
 	inside := data // as the plugin reaches its folder
 	s := worker.Spec{
-		Name: config.PluginWorker(e.Name), Role: ipc.RolePlugin, Path: program, Secrets: e.Granted.Secrets, Plain: e.Plain,
-		Limits: worker.Limits{FDs: limits.FDs, Memory: limits.Memory},
+		Name: config.PluginWorker(e.Name), Role: ipc.RolePlugin, Path: program, Secrets: e.Granted.Secrets, Plain: e.Plain, CgroupEnv: confine.CgroupEnv,
+		Limits: worker.Limits{FDs: limits.FDs, Memory: limits.Memory, Processes: set.Processes},
 	}
 	if set.User != "" {
-		p.Limits.Processes = ownUserProcesses
+		p.Limits.Processes = uint64(set.Processes)
 		inside = fmt.Sprintf("/proc/self/fd/%d", confine.DataFD)
 		s.SocketAlias = fmt.Sprintf("/proc/self/fd/%d", confine.SocketFD)
 	}

@@ -158,13 +158,13 @@ func (r *recycler) replace(c concern, urgent bool) {
 	_ = c.worker.Recycle(ctx, c.why, urgent) // a worker that is ending for good needs no successor
 }
 
-// endOver kills a worker that holds more memory than it may.
-func (r *recycler) endOver(m *member, pid int, held string) {
+// endOver kills a worker that holds more than it may, of memory or of processes.
+func (r *recycler) endOver(m *member, pid int, cause, held string) {
 	r.once(pid, func() {
 		r.record(store.Event{Kind: kindOverLimit, Worker: m.Name(), PID: pid, Message: "it holds " + held})
 		ctx, cancel := context.WithTimeout(context.Background(), wishTime)
 		defer cancel()
-		_ = m.EndOver(ctx, held)
+		_ = m.EndOver(ctx, cause, held)
 	})
 }
 

@@ -23,6 +23,8 @@ const (
 	// below the least limit of open files.
 	SocketFD = 50
 	DataFD   = 51
+	// CgroupEnv names the folder of the cgroup that the process puts itself into first, if the supervisor could make one.
+	CgroupEnv = "HERMES_CGROUP"
 	// ReportFlag makes the program print what this kernel enforces instead.
 	ReportFlag = "--report"
 )
@@ -117,8 +119,8 @@ func Layers(abi int, root bool) Report {
 		add(name, ok, detail)
 	}
 	add("environment", true, "cleared but for locale, proxies and PATH; no secret is in it")
-	add("process group", true, "of its own, ended as a whole")
-	add("limits", true, "open files, size of a file, memory, no core dumps; processes "+processes(root))
+	add("process group", true, "of its own, ended as a whole, with what left it; in a cgroup where the supervisor may make one")
+	add("limits", true, "open files, size of a file, memory, processes (watched), no core dumps")
 	add("no new privileges", true, "setuid programs give it nothing")
 	if root {
 		add("capabilities", true, "dropped, although the supervisor runs as root")
@@ -126,6 +128,7 @@ func Layers(abi int, root bool) Report {
 		add("capabilities", true, "none to begin with")
 	}
 	landlock("files", abiFiles, "only the system's libraries, its own folders and what was granted", "it can open whatever its user can")
+	add("file modes", false, "it can change mode, owner and times of files that its user owns, not what is in them; no kernel keeps it from that, a user of its own does")
 	landlock("truncation", abiTruncate, "as files", "it can truncate files that it cannot write")
 	landlock("other processes", abiFiles, "their memory, environment and descriptors are out of reach", "it can look into the processes of its user")
 	landlock("signals", abiScopes, "only to its own processes", "it can end the processes of its user")
@@ -134,13 +137,6 @@ func Layers(abi int, root bool) Report {
 	landlock("sockets in files", abiSockets, "only its own", "it can connect to sockets whose files its user can; those of the supervisor know their peer")
 	landlock("udp", abiUDP, "only what names are resolved with, if a port was granted", "it can send anywhere")
 	return r
-}
-
-func processes(root bool) string {
-	if root {
-		return "only with a user of its own: the kernel does not count root's"
-	}
-	return "counted for its whole user"
 }
 
 // Missing are the layers that are not enforced, as one line; empty if all are.

@@ -10,11 +10,13 @@ const DefaultPlugin = "default"
 
 // A Plugin says how the supervisor runs a tool plugin.
 type Plugin struct {
-	Idle     time.Duration  // without a call, until its process is ended; it is started again by the next one
-	Calls    int            // side by side
-	Queue    int            // that wait for them
-	User     string         // it runs as; empty: as the supervisor
-	Settings map[string]any // its own
+	Idle  time.Duration // without a call, until its process is ended; it is started again by the next one
+	Calls int           // side by side
+	Queue int           // that wait for them
+	// Processes and threads that it may have, with those below it: one that has more is ended.
+	Processes int
+	User      string         // it runs as; empty: as the supervisor
+	Settings  map[string]any // its own
 }
 
 const (
@@ -24,11 +26,13 @@ const (
 	defaultPluginCalls = 8
 	// Four times that wait, each at most for the time that a call waits for its tool anyway.
 	defaultPluginQueue = 32
+	// A Python interpreter with gRPC has some thirty, a Go program a dozen; a browser that is driven has a few hundred.
+	defaultPluginProcesses = 512
 )
 
 // PluginFor returns how a plugin is run, field by field: what is set for it, else for all, else the defaults.
 func (s *Supervisor) PluginFor(name string) Plugin {
-	p := Plugin{Idle: defaultPluginIdle, Calls: defaultPluginCalls, Queue: defaultPluginQueue}
+	p := Plugin{Idle: defaultPluginIdle, Calls: defaultPluginCalls, Queue: defaultPluginQueue, Processes: defaultPluginProcesses}
 	for _, key := range []string{DefaultPlugin, name} {
 		own := s.Plugins[key]
 		if own.Idle != 0 {
@@ -39,6 +43,9 @@ func (s *Supervisor) PluginFor(name string) Plugin {
 		}
 		if own.Queue != 0 {
 			p.Queue = own.Queue
+		}
+		if own.Processes != 0 {
+			p.Processes = own.Processes
 		}
 		if own.User != "" {
 			p.User = own.User
@@ -67,6 +74,7 @@ func (c *Config) readPlugins(s *section) {
 			sub.duration("idle", &p.Idle, time.Second, 365*24*time.Hour)
 			sub.integer("calls", &p.Calls, 1, 1000)
 			sub.integer("queue", &p.Queue, 1, math.MaxInt32)
+			sub.integer("processes", &p.Processes, 16, 1<<20)
 			sub.text("user", &p.User)
 			table := map[string]any{}
 			if sub.settings([]string{"settings"}, table); table["settings"] != nil {

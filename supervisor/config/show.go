@@ -94,11 +94,12 @@ type ownDoc struct {
 }
 
 type pluginDoc struct {
-	Idle     string         `json:"idle,omitempty" yaml:"idle,omitempty"`
-	Calls    int            `json:"calls,omitempty" yaml:"calls,omitempty"`
-	Queue    int            `json:"queue,omitempty" yaml:"queue,omitempty"`
-	User     string         `json:"user,omitempty" yaml:"user,omitempty"`
-	Settings map[string]any `json:"settings,omitempty" yaml:"settings,omitempty"`
+	Idle      string         `json:"idle,omitempty" yaml:"idle,omitempty"`
+	Calls     int            `json:"calls,omitempty" yaml:"calls,omitempty"`
+	Queue     int            `json:"queue,omitempty" yaml:"queue,omitempty"`
+	Processes int            `json:"processes,omitempty" yaml:"processes,omitempty"`
+	User      string         `json:"user,omitempty" yaml:"user,omitempty"`
+	Settings  map[string]any `json:"settings,omitempty" yaml:"settings,omitempty"`
 }
 
 type restartDoc struct {
@@ -169,7 +170,7 @@ func (s *Supervisor) document() supervisorDoc {
 }
 
 func (p Plugin) document() pluginDoc {
-	d := pluginDoc{Calls: p.Calls, Queue: p.Queue, User: p.User}
+	d := pluginDoc{Calls: p.Calls, Queue: p.Queue, Processes: p.Processes, User: p.User}
 	if p.Idle > 0 {
 		d.Idle = FormatDuration(p.Idle)
 	}

@@ -1,7 +1,10 @@
 package event
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,8 +47,8 @@ const KindDeath = "death"
 var telling = []string{
 	"leak_suspected", "recycle_due", "recycling", "child_ended", "over_limit", "memory_total",
 	"worker_hung", "worker_degraded", "worker_recovered", "worker_disabled",
-	"turn_parked", "turn_vanished", "call_unknown", "outbox_unknown", "outbox_rejected", "watchdog_stuck", KindEventsDropped,
-	KindSupervisorReady,
+	"turn_parked", "turn_vanished", "call_unknown", "call_failed", "outbox_unknown", "outbox_rejected", "watchdog_stuck", KindEventsDropped,
+	"log_flood", "peer_refused", "plugin_quarantined", KindSupervisorReady,
 }
 
 // closely is how far apart the broken connection of a process and its death may be noticed.
@@ -57,10 +60,21 @@ type teller struct {
 	leased  map[string]string // turn → worker that holds it
 	lost    map[string]loss   // turn → its newest loss
 	waiting map[string][]*Held
-	next    map[string]*Story // worker → its death, until something follows
-	running bool              // the supervisor was started and not stopped since
-	stop    *Story            // of the supervisor, until its next start
+	next    map[string]*Story   // worker → its death, until something follows
+	failing map[string]*failing // worker and what failed → the newest story of that
+	running bool                // the supervisor was started and not stopped since
+	stop    *Story              // of the supervisor, until its next start
 }
+
+// A failing is a call that fails again and again, which is told once.
+type failing struct {
+	story *Story
+	last  time.Time
+	times int
+}
+
+// again is how soon the same failure of the same plugin is told with the one before it.
+const again = time.Hour
 
 type loss struct {
 	worker string
@@ -69,7 +83,7 @@ type loss struct {
 
 // Tell makes stories of events, which must be in order.
 func Tell(events []store.Event) []*Story {
-	t := &teller{leased: map[string]string{}, lost: map[string]loss{}, waiting: map[string][]*Held{}, next: map[string]*Story{}}
+	t := &teller{leased: map[string]string{}, lost: map[string]loss{}, waiting: map[string][]*Held{}, next: map[string]*Story{}, failing: map[string]*failing{}}
 	for _, e := range events {
 		t.take(e)
 	}
@@ -89,6 +103,9 @@ func (t *teller) take(e store.Event) {
 		t.running = false
 	case strings.HasPrefix(e.Kind, "turn_"):
 		t.turn(e)
+	case e.Kind == "call_failed":
+		t.failed(e)
+		return
 	}
 	if slices.Contains(telling, e.Kind) {
 		t.tell(e, e.Kind)
@@ -102,6 +119,22 @@ func (t *teller) tell(e store.Event, kind string) *Story {
 	}
 	t.stories = append(t.stories, s)
 	return s
+}
+
+// failed tells of a call that failed, once for the same failure of the same tool.
+func (t *teller) failed(e store.Event) {
+	key := e.Worker + "\x00" + e.Fields["tool"] + "\x00" + e.Message
+	f := t.failing[key]
+	if f == nil || e.Time.Sub(f.last) > again {
+		t.failing[key] = &failing{story: t.tell(e, e.Kind), last: e.Time, times: 1}
+		return
+	}
+	f.last = e.Time
+	f.times++
+	fields := maps.Clone(f.story.Fields)
+	fields["times"] = strconv.Itoa(f.times)
+	f.story.Fields = fields
+	f.story.Next = fmt.Sprintf("failed so %d times, the last after %s", f.times, short(e.Time.Sub(f.story.At)))
 }
 
 // died tells of a death. The ends that come with the end of the supervisor are part of that story.

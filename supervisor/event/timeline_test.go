@@ -117,6 +117,16 @@ func TestTimeline(t *testing.T) {
   t-1: its end came after 500ms: parked
 22:51:09 turn_parked supervisor: turn t-1: lost three times
 `},
+		{"a tool that fails again and again", []string{
+			"0 call_failed plugin-weather t-1 tool=forecast # forecast failed: no route",
+			"5 call_failed plugin-weather t-2 tool=forecast # forecast failed: no such city",
+			"60 call_failed plugin-weather t-3 tool=forecast # forecast failed: no route",
+			"70 call_failed plugin-weather t-4 tool=forecast # forecast failed: no route",
+			"9000 call_failed plugin-weather t-5 tool=forecast # forecast failed: no route",
+		}, `22:51:00 call_failed plugin-weather: turn t-1: forecast failed: no route → failed so 3 times, the last after 1m10s
+22:51:05 call_failed plugin-weather: turn t-2: forecast failed: no such city
+01:21:00 call_failed plugin-weather: turn t-5: forecast failed: no route
+`},
 		{"a replacement ahead of a limit", []string{
 			"0 leak_suspected tools # grew from 14 to 300",
 			"60 recycle_due tools # 80 %; it is replaced when it has nothing in hand",

@@ -99,7 +99,7 @@ func levelOfText(s, stream string) hclog.Level {
 }
 
 // dumpMarks begin what the Go runtime prints when it ends a process. The lines after one belong to it.
-var dumpMarks = []string{"panic: ", "fatal error: ", "SIGQUIT: quit", "unexpected fault address", "runtime: "}
+var dumpMarks = []string{"panic: ", "fatal error: ", "SIGQUIT: quit", "SIGABRT: abort", "unexpected fault address", "runtime: ", "runtime/cgo: "}
 
 func dumpBegins(s string) bool {
 	return slices.ContainsFunc(dumpMarks, func(m string) bool { return strings.HasPrefix(s, m) })

@@ -16,6 +16,7 @@ type Sample struct {
 // A Family is the sum over the descendants of a process.
 type Family struct {
 	Processes int
+	Threads   int // of the newest reading only
 	FDs       int64
 	RSS       int64
 	Anon      int64

@@ -159,6 +159,7 @@ func (s *Sampler) family(below []Stat) Family {
 			continue
 		}
 		f.Processes++
+		f.Threads += p.Threads
 		f.FDs += p.FDs
 		f.RSS += p.RSS
 		f.Anon += p.Anon
@@ -208,6 +209,21 @@ func (r *Series) Refresh() {
 	}
 	p.FDLimit = r.FDLimit()
 	r.add(time.Now(), p, r.Last().Family, r.Descendants())
+}
+
+// LookBelow looks for the descendants at once: what was made since the newest reading is unknown otherwise.
+func (r *Series) LookBelow() {
+	table, err := r.sampler.proc.Table()
+	if err != nil {
+		return
+	}
+	var below []Stat
+	for _, pid := range table.Descendants(r.pid) {
+		below = append(below, table[pid])
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.below = below
 }
 
 // Last returns the newest reading.

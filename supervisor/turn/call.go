@@ -48,7 +48,8 @@ type call struct {
 	decided chan store.Approval
 
 	began time.Time
-	shown bool // followers were told
+	shown bool  // followers were told
+	last  *hold // whose process it was given to last, nil for none
 
 	mu       sync.Mutex
 	watchers map[chan string]struct{}
@@ -198,8 +199,8 @@ func (c *call) settle(row store.Call, res *toolv1.Result) (*toolv1.Result, error
 		row.ErrorKind, row.Error = res.Error.Kind.String(), res.Error.Message
 		if res.Error.Kind == toolv1.ToolError_KIND_UNKNOWN_EFFECT {
 			row.State = store.CallUnknown
-			c.hub.event("call_unknown", "", c.live.id, res.Error.Message, map[string]string{"tool": row.Tool, "call": row.CallID})
 		}
+		c.tellOfFailure(row, res.Error)
 	}
 	if err := c.save(row); err != nil {
 		return nil, err

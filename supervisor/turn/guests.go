@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
 
 // A Guest is a tool plugin as the hub knows it. Its tools are what it declared when it was added, so they are there
@@ -196,6 +198,44 @@ func (c *call) taken(h *hold, r *toolv1.Result) *toolv1.Result {
 		}
 	}
 	return res
+}
+
+// tellOfFailure puts on the timeline that the effect of a call is unknown, or that a plugin's call failed. That it was
+// asked for the wrong thing, or stopped by a person, is no fault of the plugin.
+func (c *call) tellOfFailure(row store.Call, e *toolv1.ToolError) {
+	worker, plugin := "", false
+	if c.last != nil {
+		worker, plugin = c.last.worker, c.last.guest != nil
+	}
+	kind := ""
+	switch e.Kind {
+	case toolv1.ToolError_KIND_UNKNOWN_EFFECT:
+		kind = "call_unknown"
+	case toolv1.ToolError_KIND_FAILED, toolv1.ToolError_KIND_TIMEOUT, toolv1.ToolError_KIND_PANIC:
+		if plugin {
+			kind = "call_failed"
+		}
+	}
+	if kind == "" {
+		return
+	}
+	why := strings.ToLower(strings.TrimPrefix(e.Kind.String(), "KIND_"))
+	c.hub.event(kind, worker, c.live.id, oneLine(e.Message, maxTold), map[string]string{"tool": row.Tool, "call": row.CallID, "why": why})
+}
+
+// maxTold bounds what the timeline tells of one call.
+const maxTold = 500
+
+// outOfProtocol says in words what gRPC says of a message that it could not take; empty for any other error. What gRPC
+// finds itself, at this end, begins with its name.
+func outOfProtocol(plugin string, err error) string {
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "grpc: received message larger than max"):
+		return fmt.Sprintf("Plugin %s sent a message larger than max, which is %d MiB: a larger output belongs into a file", plugin, ipc.MaxMessageBytes>>20)
+	case strings.HasPrefix(text, "grpc: "):
+		return fmt.Sprintf("Plugin %s sent what is not what the protocol says: %s", plugin, cut(text, maxToolError))
+	}
+	return ""
 }
 
 // blocked says whether an offer is not to be had.

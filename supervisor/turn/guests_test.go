@@ -262,3 +262,33 @@ func TestALongResultIsKeptWholeAndAFileOfThePluginsChoiceIsNotNamed(t *testing.T
 		}
 	})
 }
+
+func TestWhatAPluginDoesWrongIsOnTheTimelineAndWhatItWasAskedWrongIsNot(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.builtin()
+		r.agent("agent-1", obey(never))
+		fails := func(kind toolv1.ToolError_Kind, text string) scriptedTool {
+			return scriptedTool{invoke: func(context.Context, *invocation) (*toolv1.Result, error) {
+				return failure(kind, text), nil
+			}}
+		}
+		g := weather("forecast")
+		g.Tools = append(g.Tools, &toolv1.ToolSpec{Name: "map", InputSchemaJson: "{}"}, &toolv1.ToolSpec{Name: "odd", InputSchemaJson: "{}"})
+		r.host(g)
+		r.plugin("plugin-weather", map[string]scriptedTool{
+			"forecast": fails(toolv1.ToolError_KIND_PANIC, "nil\nmap"),
+			"map":      fails(toolv1.ToolError_KIND_BAD_ARGUMENTS, "no such place"),
+			"odd": {invoke: func(context.Context, *invocation) (*toolv1.Result, error) {
+				return nil, errors.New("grpc: failed to unmarshal the received message: string field contains invalid UTF-8")
+			}},
+		})
+		r.one("call:map")
+		r.one("call:forecast")
+		_, read := r.one("call:odd")
+		wantContains(t, read, "Plugin weather sent what is not what the protocol says")
+		told := r.eventsOf("call_failed")
+		if len(told) != 2 || told[0].Worker != "plugin-weather" || told[0].Message != "nil map" || told[0].Fields["why"] != "panic" || told[0].TurnID == "" {
+			t.Errorf("%+v", told)
+		}
+	})
+}

@@ -47,6 +47,7 @@ func (c *call) perform(row *store.Call) (*toolv1.Result, error) {
 			return nil, err
 		}
 		c.show("")
+		c.last = h
 		res, how := c.invoke(h, row.Attempt)
 		h.give()
 		switch {
@@ -121,7 +122,13 @@ func (c *call) broken(ctx context.Context, h *hold, limit time.Duration, err err
 	case errors.Is(err, ipc.ErrInvalid), errors.Is(err, ipc.ErrNotFound):
 		return failure(toolv1.ToolError_KIND_BAD_ARGUMENTS, cut(err.Error(), maxToolError)), ended
 	}
-	return failure(toolv1.ToolError_KIND_FAILED, cut(err.Error(), maxToolError)+"."+partly), ended
+	text := cut(err.Error(), maxToolError)
+	if h.guest != nil {
+		if odd := outOfProtocol(h.guest.Plugin, err); odd != "" {
+			text = odd
+		}
+	}
+	return failure(toolv1.ToolError_KIND_FAILED, text+"."+partly), ended
 }
 
 func (c *call) origin() *toolv1.Origin {

@@ -23,6 +23,7 @@ const (
 	CauseHung        = "hung"         // it did not answer its health checks
 	CauseStartFailed = "start_failed" // it never served
 	CauseMemory      = "memory"       // we ended it, as it held more memory than it may
+	CauseProcesses   = "processes"    // we ended it, as it had more processes and threads than it may
 	CauseOOM         = "oom"          // the kernel ended it for want of memory
 	CauseKilled      = "killed"       // a signal from outside the supervisor
 	CauseCrashed     = "crashed"      // its own doing
@@ -46,6 +47,7 @@ type Exit struct {
 
 	sent      []syscall.Signal // by us
 	lastWords string           // a panic's first line
+	memory    int64            // bytes that it might have, 0: any
 	oom       bool             // the kernel has ended some process for want of memory during its life
 }
 
@@ -56,7 +58,7 @@ func (e *Exit) judge(m machine) {
 	case m.hung:
 		e.Cause, e.Message = CauseHung, "did not answer its health checks; "+e.how()
 	case m.over != "":
-		e.Cause, e.Message = CauseMemory, "held "+m.over+"; "+e.how()
+		e.Cause, e.Message = m.overCause, "held "+m.over+"; "+e.how()
 	case m.intent != keep:
 		e.planned(m)
 	case m.state == Starting:
@@ -70,10 +72,20 @@ func (e *Exit) judge(m machine) {
 		if e.lastWords != "" {
 			e.Message = e.lastWords
 		}
+		if e.memory > 0 && wantsMemory(e.lastWords) {
+			e.Message += fmt.Sprintf("; it may have %d MiB of memory", e.memory>>20)
+		}
 	}
 	if told != "" && e.Message != told {
 		e.Message = told + "; " + e.Message
 	}
+}
+
+// wantsMemory says whether the last words are those of a runtime that got no memory from the kernel, which does not call
+// it by that name if it is the stack of a thread.
+func wantsMemory(words string) bool {
+	return slices.ContainsFunc([]string{"out of memory", "annot allocate memory", "pthread_create failed", "MemoryError"},
+		func(s string) bool { return strings.Contains(words, s) })
 }
 
 // planned fills in an end that somebody wanted.

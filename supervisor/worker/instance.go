@@ -78,6 +78,9 @@ func (i *instance) health(ctx context.Context) (health, error) {
 // goes to the worker alone, whose stacks are wanted, with SIGCONT behind it, without which a stopped process hears nothing.
 // SIGKILL goes to the group again.
 func (i *instance) end(from action) {
+	if p := i.process; p.spec.CgroupEnv != "" && p.group == nil && p.series != nil {
+		p.series.LookBelow() // what has wiped its environment is known by having been below it alone
+	}
 	if from == doTerm {
 		i.process.signal(syscall.SIGTERM)
 		if i.endsWithin(i.timing.Term) {
@@ -140,6 +143,7 @@ func (i *instance) tidy() {
 		i.log.Error("a process that does not end keeps its connection", "pid", i.id())
 		return
 	}
+	i.process.group.remove() // made for a process that never came
 	i.mu.Lock()
 	server := i.server
 	i.mu.Unlock()
@@ -196,6 +200,7 @@ func (i *instance) exit() Exit {
 		return e
 	}
 	e.Uptime = time.Since(p.started)
+	e.memory = p.spec.Limits.Memory
 	select {
 	case <-p.done:
 		e.Strays = p.strays
@@ -265,7 +270,11 @@ func (i *instance) explain(err error) error {
 	parts := strings.Split(line, "|")
 	if v, e := strconv.Atoi(parts[1]); e == nil {
 		if spoken := ipc.Versions(nil); spoken[v] == nil {
-			return fmt.Errorf("it speaks worker protocol %d, this supervisor speaks %d: install both from one build (%w)", v, ipc.ProtocolVersion, errHopeless)
+			mend := "install both from one build"
+			if p.spec.Role == ipc.RolePlugin {
+				mend = "build it with an SDK for that version, or install a supervisor that speaks the plugin's"
+			}
+			return fmt.Errorf("it speaks worker protocol %d, this supervisor speaks %d: %s (%w)", v, ipc.ProtocolVersion, mend, errHopeless)
 		}
 	}
 	if !i.process.spec.Plain && (len(parts) < 6 || parts[5] == "") {

@@ -326,8 +326,8 @@ func (l *life) ended(e Exit) {
 // asked takes a wish.
 func (l *life) asked(a ask) {
 	switch {
-	case a.over != "":
-		l.apply(evOver{a.over})
+	case a.over.held != "":
+		l.apply(a.over)
 		a.answer <- nil
 		return
 	case a.what == recycle, a.what == closing:

@@ -47,6 +47,7 @@ type machine struct {
 	run         Run
 	hung        bool      // the process is being ended because it does not answer
 	over        string    // the process is being ended because it holds more than it may; how much
+	overCause   string    // of what: CauseMemory or CauseProcesses
 	by, why     string    // who wanted the end of the process, and what for
 	next        time.Time // of the next start while waiting
 	reason      string    // why it waits, for a person
@@ -54,12 +55,12 @@ type machine struct {
 
 // What can happen to a worker.
 type (
-	evBegin  struct{}                  // the supervisor runs it
-	evReady  struct{}                  // Init succeeded
-	evHealth struct{ progress uint64 } // it answered
-	evHung   struct{}                  // it did not, too often
-	evOver   struct{ held string }     // it holds more memory than it may
-	evAsk    struct {                  // somebody wants its end, or its start
+	evBegin  struct{}                     // the supervisor runs it
+	evReady  struct{}                     // Init succeeded
+	evHealth struct{ progress uint64 }    // it answered
+	evHung   struct{}                     // it did not, too often
+	evOver   struct{ cause, held string } // it holds more than it may, of what the cause says
+	evAsk    struct {                     // somebody wants its end, or its start
 		what    intent
 		by, why string
 		urgent  bool // there is no time for a drain
@@ -109,7 +110,7 @@ func (m machine) step(now time.Time, jitter float64, ev any) (machine, []action)
 		}
 	case evOver:
 		if m.state == Ready || m.state == Draining {
-			m.state, m.over = Stopping, ev.held
+			m.state, m.over, m.overCause = Stopping, ev.held, ev.cause
 			return m, []action{doKill}
 		}
 	case evDrain:

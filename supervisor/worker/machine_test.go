@@ -62,9 +62,9 @@ func TestMachineTransitions(t *testing.T) {
 		{"stopped while it is replaced", []any{evBegin{}, evReady{}, evAsk{what: recycle}, stop, evDrain{}, evExit{}}, Disabled, nil},
 		{"replaced while it starts", []any{evBegin{}, evAsk{what: recycle}}, Starting, nil},
 		{"replaced while it waits", []any{evBegin{}, evExit{}, evExit{}, evAsk{what: recycle}}, Waiting, nil},
-		{"over its memory", []any{evBegin{}, evReady{}, evOver{"x"}}, Stopping, []action{doKill}},
-		{"over its memory in a drain", []any{evBegin{}, evReady{}, stop, evOver{"x"}, evExit{}}, Disabled, nil},
-		{"over its memory while it starts", []any{evBegin{}, evOver{"x"}}, Starting, nil},
+		{"over its memory", []any{evBegin{}, evReady{}, evOver{CauseMemory, "x"}}, Stopping, []action{doKill}},
+		{"over its memory in a drain", []any{evBegin{}, evReady{}, stop, evOver{CauseMemory, "x"}, evExit{}}, Disabled, nil},
+		{"over its memory while it starts", []any{evBegin{}, evOver{CauseMemory, "x"}}, Starting, nil},
 		{"end in haste", []any{evBegin{}, evReady{}, end, evAsk{what: closing, urgent: true}}, Stopping, []action{doTerm}},
 		{"hung while it starts", []any{evBegin{}, evHung{}}, Starting, nil},
 
@@ -161,7 +161,7 @@ func TestMachineNeverGetsStuck(t *testing.T) {
 		for range 200 {
 			now = now.Add(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 			events := []any{evReady{}, evHealth{rnd.Uint64N(3)}, evHung{}, evAsk{what: again}, evAsk{what: down},
-				evAsk{what: recycle}, evAsk{what: recycle, urgent: true}, evOver{"too much"}, evDrain{}, evExit{failed: rnd.IntN(2) == 0}, evTimer{}}
+				evAsk{what: recycle}, evAsk{what: recycle, urgent: true}, evOver{CauseMemory, "too much"}, evDrain{}, evExit{failed: rnd.IntN(2) == 0}, evTimer{}}
 			step(events[rnd.IntN(len(events))])
 		}
 		step(evAsk{what: closing})

@@ -343,7 +343,7 @@ func (o *Orphans) EndLeftovers() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look for leftovers: %w", err)
 	}
-	n := 0
+	n := endCgroups(o.home, o.run)
 	for pid, s := range table {
 		env, err := o.proc.Environ(pid)
 		if err != nil {

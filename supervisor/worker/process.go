@@ -58,6 +58,7 @@ type process struct {
 	aborted bool // before there was a process
 	pid     int  // 0 before the start
 	reaped  bool
+	group   *cgroup          // nil: it has none
 	files   []*os.File       // inherited beyond the usual ones
 	sent    []syscall.Signal // by us, in order
 
@@ -89,8 +90,14 @@ func newProcess(spec Spec, m mark, env Env) *process {
 
 // adopt takes what go-plugin wants the process to know: its variables, and the folder for sockets that it made.
 func (p *process) adopt(variables []string, socketDir string) {
-	p.cmd.Env = environ(p.spec, p.mark, variables)
 	p.socketDir = socketDir
+	p.cmd.Env = environ(p.spec, p.mark, variables)
+	if p.spec.CgroupEnv == "" {
+		return
+	}
+	if p.group = makeCgroup(p.mark, p.spec.Limits.Processes); p.group != nil {
+		p.cmd.Env = append(p.cmd.Env, p.spec.CgroupEnv+"="+p.group.dir)
+	}
 }
 
 // pipes are the three pipes between the supervisor and a worker. Both ends have close-on-exec; exec.Cmd gives the worker
@@ -133,6 +140,7 @@ func (p *process) Start(context.Context) error {
 	closeAll(files)
 	if err != nil {
 		pipes.close()
+		p.group.remove()
 		// The path is in the error twice otherwise.
 		if path, ok := errors.AsType[*os.PathError](err); ok {
 			err = path.Err
@@ -207,7 +215,8 @@ func (p *process) wait(pid int, pipes pipes, pumps *sync.WaitGroup) {
 	p.state = p.cmd.ProcessState
 	p.reaped = true
 	p.mu.Unlock()
-	p.strays = p.orphans.end(p.mark, pid, p.descendants())
+	p.strays = p.group.end(p.orphans.reap)
+	p.strays += p.orphans.end(p.mark, pid, p.descendants())
 
 	ended := make(chan struct{})
 	go func() {

@@ -69,7 +69,7 @@ func TestAWorkerThatIsReplacedAllTheTimeGoesToTheSlowLaneAndSaysSo(t *testing.T)
 func TestAWorkerOverItsMemoryIsKilledAndThatIsAFailure(t *testing.T) {
 	play(t, Spec{Name: "w", Drain: time.Hour}, nil, func(t *testing.T, s *stage) {
 		old := s.ghosts.last()
-		if err := s.EndOver(t.Context(), "70 MiB, its limit is 64 MiB"); err != nil {
+		if err := s.EndOver(t.Context(), CauseMemory, "70 MiB, its limit is 64 MiB"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

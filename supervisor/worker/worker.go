@@ -46,6 +46,9 @@ type Spec struct {
 	// Plain is for plugins in languages whose go-plugin has neither multiplexing nor mutual TLS. The folder of the
 	// socket is then all that keeps other processes out.
 	Plain bool
+	// CgroupEnv is for a program that nobody vouches for: where the kernel allows it, it gets a cgroup of its own, so that
+	// nothing that it starts can be missed at its end. The program at Path finds it in this variable and has to go in.
+	CgroupEnv string
 	// Lazy is for a worker that is started when it is needed (Wake) and may be put to rest meanwhile (Rest).
 	Lazy bool
 	// Files opens what a process inherits besides the standard streams and the liveness pipe, from descriptor 4 on. It is
@@ -62,6 +65,8 @@ type Limits struct {
 	// Memory in bytes. The Go runtime of a worker is told to stay a tenth below; the kernel is not asked to enforce it, as
 	// a limit on address space breaks Go programs at once.
 	Memory int64
+	// Processes and threads, of the worker and all below it. 0: any number.
+	Processes int
 }
 
 // Hooks are where a worker meets the rest of the supervisor. They are called from goroutines of the worker and must not
@@ -288,10 +293,10 @@ func (w *Worker) Recycle(ctx context.Context, why string, urgent bool) error {
 // BySupervisor is who asks for what no person wanted.
 const BySupervisor = "the supervisor"
 
-// EndOver kills the worker's process at once, as it holds more memory than it may. held says how much. It returns when the
-// wish is taken.
-func (w *Worker) EndOver(ctx context.Context, held string) error {
-	return w.ask(ctx, ask{over: held})
+// EndOver kills the worker's process at once, as it holds more than it may: of memory, or of processes, as cause says. held
+// says how much. It returns when the wish is taken.
+func (w *Worker) EndOver(ctx context.Context, cause, held string) error {
+	return w.ask(ctx, ask{over: evOver{cause, held}})
 }
 
 // Hasten cuts the drain of a worker that is ending for good. It returns when the wish is taken.
@@ -302,7 +307,7 @@ func (w *Worker) Hasten(ctx context.Context) error {
 // An ask is a wish, with the way to answer.
 type ask struct {
 	evAsk
-	over     string // not empty: evOver instead
+	over     evOver // not empty: instead
 	onlyDown bool   // leave a worker alone that serves or is about to
 	answer   chan error
 }

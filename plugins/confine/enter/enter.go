@@ -39,6 +39,9 @@ func Report() confine.Report {
 func Run(p confine.Policy) error {
 	runtime.LockOSThread()
 	unix.Umask(0o077)
+	if err := joinCgroup(); err != nil {
+		return err
+	}
 	script, err := isScript(confine.ProgramFD)
 	if err != nil {
 		return err
@@ -77,6 +80,24 @@ func Run(p confine.Policy) error {
 	}
 	err = syscall.Exec("/proc/self/fd/"+strconv.Itoa(confine.ProgramFD), []string{p.Name}, env)
 	return fmt.Errorf("execute it: %w", err)
+}
+
+// joinCgroup moves this process into the cgroup that the supervisor has made for the plugin, if it could make one.
+func joinCgroup() error {
+	dir := os.Getenv(confine.CgroupEnv)
+	if dir == "" {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("0")
+		err = errors.Join(err, f.Close())
+	}
+	// The supervisor finds what the plugin leaves behind without one as well, as far as it can.
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: it has no cgroup of its own: %v\n", confine.Program, err)
+	}
+	return os.Unsetenv(confine.CgroupEnv)
 }
 
 // isScript tells the two kinds of programs that are executed. Others (a file for another machine's emulator, say) would
