@@ -44,7 +44,7 @@ const (
 	writers    = 16
 	inFlight   = 64
 	roundTime  = 2 * time.Second
-	startAfter = 500 * time.Millisecond // in which all writers get their load
+	startAfter = 3 * time.Second // in which all writers get their load, on a busy disk too
 	// The lock is held for longer than Hermes' own VACUUM or optimize of an index does.
 	heldFor   = 20 * time.Second
 	heldPause = 500 * time.Millisecond // between the writes of each writer meanwhile

@@ -100,7 +100,7 @@ func commitAlone(conn *sql.Conn, session, text string) error {
 }
 
 // heldAfter is when the lock is taken: the writers have begun by then.
-const heldAfter = 2 * time.Second
+const heldAfter = startAfter + time.Second
 
 // holdLock is a foreign process that holds the write lock, as a VACUUM or an optimize of the index does.
 func holdLock(path, duration string) error {
