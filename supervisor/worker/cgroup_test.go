@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestCgroupPathIsFoundWhereverItIsMounted(t *testing.T) {
@@ -37,17 +38,18 @@ func TestNothingLeavesACgroup(t *testing.T) {
 		t.Skip("no cgroup can be had here")
 	}
 	// It joins, and leaves a child in a session of its own, without the environment.
-	cmd := exec.Command("sh", "-c", `echo 0 > "$0/cgroup.procs" && setsid env -i sleep 60 & wait; exit 0`, g.dir)
+	cmd := exec.Command("sh", "-c", `echo 0 > "$0/cgroup.procs"; setsid env -i sleep 60 & wait`, g.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for procs := 0; procs < 2; {
+	inIt := 0
+	for end := time.Now().Add(10 * time.Second); inIt < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		b, err := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		procs = len(strings.Fields(string(b)))
+		inIt = len(strings.Fields(string(b)))
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
