@@ -126,7 +126,7 @@ func (c *Catalogue) Owner(tool, except string) (plugin string, ok bool) {
 	return "", false
 }
 
-// A ClashError says that two plugins have a tool of the same name.
+// A ClashError says that a tool of plugin Other has the name of one that Owner (a plugin or BuiltIn) has.
 type ClashError struct{ Tool, Owner, Other string }
 
 func (e *ClashError) Error() string {
@@ -134,15 +134,13 @@ func (e *ClashError) Error() string {
 }
 
 // Put adds a plugin, or replaces the one of its name. Its program must be in the catalogue (Stage) and be what the
-// entry says. A tool that another plugin has is a *ClashError.
+// entry says. A tool that another plugin or the system has is a *ClashError.
 func (c *Catalogue) Put(e Entry) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	for _, t := range e.Tools {
-		if owner, ok := c.Owner(t.Name, e.Name); ok {
-			return &ClashError{Tool: t.Name, Owner: owner, Other: e.Name}
-		}
+	if err := c.Clash(e); err != nil {
+		return err
 	}
 	f, err := c.Program(e)
 	if err != nil {

@@ -129,7 +129,13 @@ func (a *adding) describe(c *cobra.Command, path string, s catalogue.Staged) (ca
 		return e, fmt.Errorf("add %s: %w", path, err)
 	}
 	e.Plain = plain
-	return e, describedBy(&e, d)
+	if err := describedBy(&e, d); err != nil {
+		return e, err
+	}
+	if err := a.cat.Clash(e); err != nil { // before anybody is asked; Put looks again
+		return e, &kindError{err, ipc.ErrExists}
+	}
+	return e, nil
 }
 
 // describedBy takes over what a plugin says of itself.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
 	"github.com/hermes-supervisor/hermes-supervisor/workers"
 )
 
@@ -219,6 +221,13 @@ func TestToolsAreDescribed(t *testing.T) {
 		if !ok || tool.ReadOnly != w.readOnly || tool.Checked != w.checked || len(tool.Description) < 50 || !json.Valid([]byte(tool.InputSchemaJson)) {
 			t.Errorf("described as %v", tool)
 		}
+	}
+	var names []string
+	for _, tool := range d.Tools {
+		names = append(names, tool.Name)
+	}
+	if slices.Sort(names); !slices.Equal(names, catalogue.BuiltInTools()) {
+		t.Errorf("plugins are kept from the names %v, the tools are %v", catalogue.BuiltInTools(), names)
 	}
 }
 
