@@ -35,17 +35,25 @@ func TestScripts(t *testing.T) {
 	}
 	bin := build(t)
 	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/script",
-		Setup: func(e *testscript.Env) error { return setup(e, bin) },
-		// Whether this kernel can keep a plugin from files at all.
-		Condition: func(name string) (bool, error) {
-			out, err := exec.Command(filepath.Join(bin, "hermes-confine"), "--report").Output()
-			return name == "landlock" && err == nil && !strings.Contains(string(out), `"landlock_abi":0`), err
-		},
+		Dir:       "testdata/script",
+		Setup:     func(e *testscript.Env) error { return setup(e, bin) },
+		Condition: func(name string) (bool, error) { return condition(bin, name) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"supervise": supervise, "ended": ended, "code": code, "eventually": eventually, "signal": sendSignal,
 		},
 	})
+}
+
+// condition is landlock (this kernel can keep a plugin from files at all) or python (the example in Python can run).
+func condition(bin, name string) (bool, error) {
+	switch name {
+	case "landlock":
+		out, err := exec.Command(filepath.Join(bin, "hermes-confine"), "--report").Output()
+		return err == nil && !strings.Contains(string(out), `"landlock_abi":0`), err
+	case "python":
+		return exec.Command("/usr/bin/python3", "-c", "import grpc, google.protobuf").Run() == nil, nil
+	}
+	return false, fmt.Errorf("no condition is named %s", name)
 }
 
 var (

@@ -1,0 +1,178 @@
+#!/usr/bin/python3
+"""A tool plugin in Python: grpcio and protobuf, no generated code. docs/plugins.md says in words what it does.
+
+The few messages that it needs are described below by field numbers; a field that is not listed is passed over, as
+protobuf has it.
+"""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from concurrent import futures
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+COOKIE = ("HERMES_SUPERVISOR_WORKER", "b0f3a6c2-9a35-4d0e-8a53-1f3f0a1c7e55")
+STRING, INT64, UINT64, UINT32, BOOL = 9, 3, 4, 13, 8
+
+# name of a message: its fields as (number, name, type), where the type is a scalar or the name of another message;
+# "*" before that name means a list. Numbers and types are those of ipc/proto/hermes.
+MESSAGES = {
+    "Empty": [],
+    "InitResponse": [(1, "role", STRING), (2, "version", STRING)],
+    "WorkerHealth": [(1, "state", UINT32), (2, "progress", UINT64), (3, "in_flight", UINT32)],
+    "DrainResponse": [(1, "unfinished", UINT32)],
+    "ToolSpec": [(1, "name", STRING), (2, "description", STRING), (3, "input_schema_json", STRING), (4, "read_only", BOOL),
+                 (5, "default_timeout_ms", INT64), (6, "max_timeout_ms", INT64)],
+    "DescribeResponse": [(1, "plugin", STRING), (2, "version", STRING), (4, "tools", "*ToolSpec")],
+    "InvokeRequest": [(1, "tool", STRING), (2, "arguments_json", STRING)],
+    "ToolError": [(1, "kind", UINT32), (2, "message", STRING)],
+    "Result": [(1, "content", STRING), (2, "error", "ToolError")],
+    "InvokeEvent": [(1, "progress", STRING), (3, "result", "Result")],
+    "ServingStatus": [(1, "status", UINT32)],
+}
+READY, SERVING, BAD_ARGUMENTS = 1, 1, 1  # of the enums, which travel as numbers
+
+
+def message_classes():
+    """Makes a class of each of MESSAGES."""
+    file = descriptor_pb2.FileDescriptorProto(name="plugin.proto", package="plugin_messages", syntax="proto3")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, field, kind in fields:
+            f = message.field.add(name=field, number=number, label=1)
+            if isinstance(kind, int):
+                f.type = kind
+            else:
+                f.label = 3 if kind.startswith("*") else 1
+                f.type, f.type_name = 11, ".plugin_messages." + kind.lstrip("*")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    # Its name since protobuf 4.22; Debian 12 has an older one.
+    make = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    return {name: make(pool.FindMessageTypeByName("plugin_messages." + name)) for name in MESSAGES}
+
+
+M = message_classes()
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "description": "text whose words are counted"}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+
+
+def count_words(text):
+    """The tool itself."""
+    return str(len(text.split()))
+
+
+class Plugin:
+    """The services of a plugin. Calls run side by side, in the threads of the server."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.running = self.done = 0
+
+    def init(self, request, context):
+        return M["InitResponse"](role="plugin", version="0.1.0")
+
+    def health(self, request, context):
+        with self.lock:
+            return M["WorkerHealth"](state=READY, progress=self.done, in_flight=self.running)
+
+    def drain(self, request, context):
+        with self.lock:
+            return M["DrainResponse"](unfinished=self.running)
+
+    def describe(self, request, context):
+        spec = M["ToolSpec"](name="count_words", description="Count the words of a text.", input_schema_json=json.dumps(SCHEMA),
+                             read_only=True, default_timeout_ms=1000, max_timeout_ms=10000)
+        return M["DescribeResponse"](plugin="python", version="0.1.0", tools=[spec])
+
+    def invoke(self, request, context):
+        if request.tool != "count_words":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no tool {request.tool!r}")
+        with self.lock:
+            self.running += 1
+        try:
+            result = self.call(request.arguments_json)
+        finally:
+            with self.lock:
+                self.running -= 1
+                self.done += 1
+        yield M["InvokeEvent"](result=result)
+
+    def call(self, arguments):
+        try:
+            return M["Result"](content=count_words(text_of(arguments)))
+        except ValueError as e:
+            return M["Result"](error=M["ToolError"](kind=BAD_ARGUMENTS, message=str(e)))
+
+
+def text_of(arguments):
+    """Takes the arguments apart; a ValueError says what is wrong with them, which is what the model reads."""
+    a = json.loads(arguments)
+    if not isinstance(a, dict) or set(a) != {"text"} or not isinstance(a["text"], str):
+        raise ValueError('the arguments must be an object with "text", a string, and nothing else')
+    return a["text"]
+
+
+def read_addresses(requests, context):
+    """Over this stream the supervisor says where its own services listen. It stays open; this plugin calls none."""
+    for _ in requests:
+        pass
+    yield from ()
+
+
+KINDS = {"Invoke": grpc.unary_stream_rpc_method_handler, "StartStream": grpc.stream_stream_rpc_method_handler}
+
+
+def service(name, **methods):
+    """Makes the handlers of a service: method=(function, class of the request), all with one answer but those of KINDS."""
+    def handler(method, function, request):
+        return KINDS.get(method, grpc.unary_unary_rpc_method_handler)(function, request_deserializer=M[request].FromString, response_serializer=lambda m: m.SerializeToString())
+    return grpc.method_handlers_generic_handler(name, {m: handler(m, *of) for m, of in methods.items()})
+
+
+def leave(*_):
+    os._exit(0)  # at once, whatever the threads do
+
+
+def wait_for_end_of_supervisor():
+    os.read(3, 1)
+    leave()
+
+
+def main():
+    if os.environ.get(COOKIE[0]) != COOKIE[1]:
+        sys.exit("this is a tool plugin of hermes-supervisor; add it with: hermes-supervisor plugins add plugin.py")
+    signal.signal(signal.SIGTERM, leave)
+    if os.environ.get("HERMES_LIVENESS_FD") == "3":
+        threading.Thread(target=wait_for_end_of_supervisor, daemon=True).start()
+    plugin = Plugin()
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
+    empty = M["Empty"]
+    server.add_generic_rpc_handlers((
+        service("grpc.health.v1.Health", Check=(lambda r, c: M["ServingStatus"](status=SERVING), "Empty")),
+        service("plugin.GRPCController", Shutdown=(lambda r, c: threading.Timer(0.1, leave).start() or empty(), "Empty")),
+        service("plugin.GRPCBroker", StartStream=(read_addresses, "Empty")),
+        service("hermes.worker.v1.Worker", Init=(plugin.init, "Empty"), Health=(plugin.health, "Empty"),
+                Drain=(plugin.drain, "Empty"), Stats=(lambda r, c: empty(), "Empty")),
+        service("hermes.tool.v1.Tool", Describe=(plugin.describe, "Empty"), Invoke=(plugin.invoke, "InvokeRequest")),
+    ))
+    # The supervisor wants it in that folder itself, not in one below.
+    address = os.path.join(os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or tempfile.mkdtemp(), "python.sock")
+    server.add_insecure_port("unix:" + address)
+    server.start()
+    print(f"1|1|unix|{address}|grpc|", flush=True)
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()
