@@ -35,7 +35,7 @@ type Trial struct {
 	Config    *config.Config
 	Catalogue *catalogue.Catalogue
 	Entry     catalogue.Entry // its checksum, and the name if it is known
-	Granted   bool            // with what the entry was granted, in the plugin's own folder
+	Granted   bool            // with all that the entry was granted (else reading alone), in the plugin's own folder
 }
 
 // Describe returns what the program says of itself, and whether it had to be started plain. An error holds its last words.
@@ -146,7 +146,7 @@ func (t Trial) spec(plain bool) (worker.Spec, func(), error) {
 	}
 	data, tidy := t.Catalogue.DataDir(e.Name), func() {}
 	if !t.Granted {
-		e.Granted = catalogue.Permissions{}
+		e.Granted = catalogue.Permissions{Read: e.Granted.Read}
 		dir := filepath.Dir(data)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return worker.Spec{}, nil, fmt.Errorf("folder of the plugin: %w", err)

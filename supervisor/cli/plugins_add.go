@@ -41,7 +41,7 @@ func (p *program) pluginsAdd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add PATH",
 		Short: "Add a plugin, or replace it by another version",
-		Long: `Add copies the program into the home, starts the copy once, shut in and with nothing granted, to ask it what it is,
+		Long: `Add copies the program into the home, starts the copy once, shut in and with nothing granted but --read, to ask it what it is,
 and shows what it offers and what it asks for. You are asked before anything is granted; --yes grants what it asks for.
 
 Added again it is an upgrade: the differences are shown. Calls that run go on with the old program.`,
@@ -118,13 +118,21 @@ func (a *adding) open() (err error) {
 	return err
 }
 
-// describe asks the program what it is, and makes an entry of that, with nothing granted.
+// describe asks the program what it is, and makes an entry of that. Nothing is granted yet but reading what --read names:
+// the interpreter of a script may be there.
 func (a *adding) describe(c *cobra.Command, path string, s catalogue.Staged) (catalogue.Entry, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	e := catalogue.Entry{
 		SHA256: s.SHA256, Size: s.Size, Source: absolute(path), Added: now, Plain: a.plain, State: catalogue.Enabled, Since: now,
 	}
-	d, plain, err := supervisor.Trial{Config: a.config, Catalogue: a.cat, Entry: e}.Describe(c.Context())
+	for _, path := range a.extra.Read {
+		if err := confine.CheckPath(path, a.home); err != nil {
+			return e, fmt.Errorf("--read: %w", err)
+		}
+	}
+	trial := e
+	trial.Granted.Read = a.extra.Read
+	d, plain, err := supervisor.Trial{Config: a.config, Catalogue: a.cat, Entry: trial}.Describe(c.Context())
 	if err != nil {
 		return e, fmt.Errorf("add %s: %w", path, err)
 	}
