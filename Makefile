@@ -37,7 +37,7 @@ run: build ## build, start the supervisor and chat in this terminal
 
 # Never from the cache: the end-to-end tests run binaries that the cache knows nothing of.
 test: vet ## all tests of all modules
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -count=1 -tags $(TAGS) ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -count=1 -timeout 20m -tags $(TAGS) ./...); done
 
 vet:
 	@set -e; for m in $(MODULES); do (cd $$m && go vet -tags $(TAGS) ./...); done

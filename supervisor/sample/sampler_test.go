@@ -39,7 +39,7 @@ func TestSamplerReadsAWorkerAndWhatIsBelowIt(t *testing.T) {
 		}
 		time.Sleep(3*time.Second + time.Millisecond)
 		synctest.Wait()
-		if got := r.Last().Family; got != (Family{Processes: 2, FDs: 3, RSS: 1536 << 10, Anon: 384 << 10}) {
+		if got := r.Last().Family; got != (Family{Processes: 2, Threads: 2, FDs: 3, RSS: 1536 << 10, Anon: 384 << 10}) {
 			t.Errorf("family: %+v", got)
 		}
 		if n := len(r.Seconds(100)); n != 4 || s.Progress() != 3 || r.FDLimit() != 4096 {
