@@ -62,9 +62,9 @@ var crimes = []crime{
 	{name: "opens state.db", landlock: 1, call: `read {"path": "$STATE"}`, answer: "state.db: permission denied", story: "call_failed .*state.db: permission denied"},
 	{name: "reads another process's environment", landlock: 1, call: `read {"path": "/proc/$SUPERVISOR/environ"}`,
 		answer: "environ: permission denied", story: "call_failed .*environ: permission denied"},
-	{name: "connects to the control socket", call: `dial {"path": "$CONTROL"}`, answer: "connected, but not answered|permission denied",
+	{name: "connects to the control socket", call: `dial {"path": "$CONTROL"}`, answer: "connected, but not answered|broken pipe|connection reset|permission denied",
 		story: "peer_refused .*control socket"},
-	{name: "connects to another plugin's socket", call: `dial {"path": "$NEIGHBOUR"}`, answer: "connected, but (not answered|TLS is wanted)|permission denied|connection refused",
+	{name: "connects to another plugin's socket", call: `dial {"path": "$NEIGHBOUR"}`, answer: "connected, but (not answered|TLS is wanted)|broken pipe|connection reset|permission denied|connection refused",
 		story: "call_failed .*dial"},
 	{name: "replaces its own program", landlock: 1, call: `overwrite {"path": "$PROGRAM"}`, answer: "permission denied",
 		story: "call_failed .*permission denied", after: func(t *testing.T, c *court) {
