@@ -32,7 +32,7 @@ var crimes = []crime{
 	{name: "panics in a goroutine", call: "panic_beside {}", answer: endedDuring, story: "death crashed panic: boom beside the call"},
 	{name: "hangs", call: "hang {}", answer: "hang (took too long|did not end within)", story: "call_failed .*hang"},
 	{name: "ignores cancel", call: "hang_for_ever {}", answer: "hang_for_ever did not end within 2s",
-		story: "recycling .*goes on after"},
+		story: "recycling .*go on after"},
 	{name: "stops itself", call: "freeze {}", answer: endedDuring, story: "death hung did not answer its health checks"},
 	{name: "ignores SIGTERM", call: "deafen {}", answer: "deaf", end: "death planned .*ended by SIGKILL after SIGTERM, SIGQUIT, SIGKILL"},
 	{name: "forks away", call: "fork_away {}", answer: "forked away", end: "death planned .*strays=3"},

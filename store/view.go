@@ -85,7 +85,8 @@ func (d *database) viewCopy(ctx context.Context) error {
 }
 
 // copyInto copies the file with its WAL, if there is one. SQLite makes the index of a WAL beside it, which it could not
-// where the file is.
+// where the file is. Closing a file that was read drops this process's locks on it: here it has none, because readers and
+// writer are closed, and nothing of ours waits in the WAL to be kept from a foreign process.
 func (d *database) copyInto(to *conn) error {
 	if sizeOf(d.path) == 0 {
 		return nil

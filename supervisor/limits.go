@@ -15,35 +15,21 @@ import (
 // what takes longer is under close watch by then.
 const closeInterval = 100 * time.Millisecond
 
-const (
-	// nearly is the part of the limit of descriptors at which a worker under close watch is replaced without waiting, and
-	// filling the part from which on its pace counts. leadTime is what a replacement needs on a busy machine, from the
-	// reading to the end of the process.
-	nearly   = 0.95
-	filling  = 0.80
-	leadTime = time.Second
-)
-
-// runsOut says whether a process that holds fds at now reaches its limit of descriptors before a replacement that is
-// begun later would end it. recent are its newest readings, oldest first: one jump has no pace.
-func runsOut(recent []sample.Sample, now time.Time, fds, limit int64) bool {
-	held, most := float64(fds), float64(limit)
-	if held >= nearly*most {
-		return true
-	}
-	if held < filling*most || len(recent) < 2 {
-		return false
+// pace is how many descriptors a second a process takes that holds fds at now: the least of its newest two steps, as one
+// jump is no pace. recent are its newest readings, oldest first.
+func pace(recent []sample.Sample, now time.Time, fds int64) float64 {
+	if len(recent) < 2 {
+		return 0
 	}
 	last, before := recent[len(recent)-1], recent[len(recent)-2]
 	since := now.Sub(last.Time)
 	if since < closeInterval/2 {
-		return false
+		return 0 // too short a time to tell
 	}
-	pace := min(
+	return max(0, min(
 		float64(fds-last.FDs)/since.Seconds(),
 		float64(last.FDs-before.FDs)/last.Time.Sub(before.Time).Seconds(),
-	)
-	return held+pace*leadTime.Seconds() >= most
+	))
 }
 
 func overText(holds, limit int64) string {
@@ -84,10 +70,13 @@ func (l *leakWatch) lookClosely(now time.Time) {
 			l.recycle.endLargestBelow(c)
 		case limit > 0 && holds > limit:
 			l.recycle.endOver(m, pid, worker.CauseMemory, overText(holds, limit))
-		case p.FDLimit > 0 && runsOut(series.Seconds(2), now, p.FDs, p.FDLimit):
-			c.below = false
-			c.why = fmt.Sprintf("it holds %d of %d descriptors", p.FDs, p.FDLimit)
-			l.recycle.consider(now, c)
+		default:
+			v := leak.Verdict{Unit: "descriptors", Pace: pace(series.Seconds(2), now, p.FDs)}
+			var advice leak.Advice
+			if advice, c.why = leak.Action(v, p.FDs, p.FDLimit); advice == leak.RecycleNow {
+				c.below = false
+				l.recycle.consider(now, c)
+			}
 		}
 	}
 }

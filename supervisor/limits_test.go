@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
@@ -34,8 +35,9 @@ func TestAPaceThatReachesTheLimitBeforeAReplacementIsSeenBetweenRounds(t *testin
 		{"a reading at the same instant", recent(140, 210), 0, 210, false},
 		{"the first reading", recent(210), 400 * time.Millisecond, 230, false},
 	} {
-		if got := runsOut(c.recent, start.Add(c.after), c.fds, 256); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
+		v := leak.Verdict{Unit: "descriptors", Pace: pace(c.recent, start.Add(c.after), c.fds)}
+		if advice, why := leak.Action(v, c.fds, 256); (advice == leak.RecycleNow) != c.want {
+			t.Errorf("%s: %s, %s", c.name, advice, why)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (h *pluginHost) inspect(m *member, now time.Time) {
 		n.stuck = now
 	case now.Sub(n.stuck) >= max(stuckAfter, healthsMissing*h.config.Supervisor.HealthInterval):
 		n.stuck = time.Time{}
-		c := concern{worker: m, pid: int(st.Pid), why: fmt.Sprintf("it does not end calls when told to: %d of them goes on after all have been given up", lost)}
+		c := concern{worker: m, pid: int(st.Pid), why: fmt.Sprintf("it does not end calls when told to; calls that go on after everybody has given them up: %d", lost)}
 		recycle := h.fleet.leaks.recycle
 		// With other calls in hand it gets the time of a drain for these.
 		recycle.once(c.pid, func() { recycle.replace(c, busy == 0) })

@@ -57,7 +57,7 @@ func (h *Hub) run(l *live, a *agent) {
 	ls.cancel(nil)
 	h.mu.Lock()
 	l.lease = nil
-	how.shared = a.mixed
+	how.shared = how.shared || a.mixed
 	a.drop()
 	if how.gone || how.refused {
 		a.notBefore = h.now().Add(agentPause)
@@ -173,8 +173,10 @@ func (h *Hub) whyLost(ls *lease, err error, seen int) loss {
 		return loss{why: "ended its run without finishing the turn"}
 	case errors.Is(err, ipc.ErrRefused), errors.Is(err, ipc.ErrBusy):
 		return loss{why: err.Error(), refused: seen == 0}
-	case errors.Is(err, ipc.ErrTimeout): // a run has no time limit: the supervisor was too slow for the agent
-		return loss{why: err.Error(), refused: true}
+	case errors.Is(err, ipc.ErrTimeout):
+		// A run has no time limit: the supervisor was too slow for the agent. The machine's fault rather than the turn's, but a
+		// turn that is too much for it each time must not call its provider for ever.
+		return loss{why: err.Error(), shared: true}
 	}
 	return loss{why: err.Error(), gone: errors.Is(err, ipc.ErrGone) || errors.Is(err, ipc.ErrCancelled)}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -100,13 +101,17 @@ func (g *cgroup) end(reap func()) int {
 // remove takes the empty cgroup away. One that is not empty yet stays until the next start of the supervisor.
 func (g *cgroup) remove() {
 	if g != nil {
-		_ = os.Remove(g.dir)
+		_ = syscall.Rmdir(g.dir)
 	}
 }
 
 // endCgroups kills what is in cgroups of this home that earlier supervisors have left, and returns how many there were.
 func endCgroups(home, run string) (n int) {
-	dirs, _ := filepath.Glob(filepath.Join(cgroupHome(), cgroupName(home)+"*"))
+	ours := cgroupHome()
+	if ours == "" {
+		return 0
+	}
+	dirs, _ := filepath.Glob(filepath.Join(ours, cgroupName(home)+"*"))
 	for _, dir := range dirs {
 		if !strings.HasPrefix(filepath.Base(dir), cgroupName(home)+run+"-") {
 			n += (&cgroup{dir: dir}).end(func() {})
