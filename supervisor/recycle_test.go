@@ -163,7 +163,10 @@ func TestABusyWorkerIsReplacedWhenItsTurnHasEnded(t *testing.T) {
 func TestAWorkerThatIsAlwaysBusyIsDrainedInTheEnd(t *testing.T) {
 	r := newRig(t)
 	m := r.add(r.spec("tools"))
-	watch, now := r.fleet.leaks.recycle, time.Now()
+	// Not the fleet's own, which its watch tells at each round that this worker may stay.
+	own := r.fleet.leaks.recycle
+	watch, now := newRecycler(own.proc, own.evidence, own.record), time.Now()
+	defer watch.wait()
 	watch.consider(now, concernOf(m, true))
 	watch.consider(now.Add(boundaryPatience), concernOf(m, true))
 	r.await("its end", of("worker_exited", "tools"))
