@@ -146,8 +146,15 @@ func TestABusyWorkerIsReplacedWhenItsTurnHasEnded(t *testing.T) {
 	if !strings.Contains(due.Message, "80 % of its limit") || due.Fields["top_handles"] == "" {
 		t.Errorf("%+v", due)
 	}
-	if d := r.fleet.Status()[0].Detail; !strings.Contains(d, "80 % of its limit") {
-		t.Errorf("status says %q", d)
+	detail := ""
+	for range 2 { // the fleet's own round, once a second, may have come between and said that it may stay
+		watch.consider(now.Add(boundaryPatience-time.Second), concernOf(m, true))
+		if detail = r.fleet.Status()[0].Detail; strings.Contains(detail, "80 % of its limit") {
+			break
+		}
+	}
+	if !strings.Contains(detail, "80 % of its limit") {
+		t.Errorf("status says %q", detail)
 	}
 	if m.PID() != pid {
 		t.Fatal("it was replaced in its turn")
