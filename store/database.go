@@ -251,8 +251,9 @@ func (w *writer) take(o opened) {
 	}
 	var newest float64
 	if (&tx{conn: o.conn, ctx: background}).get("SELECT received_at FROM hs_inbox ORDER BY id DESC LIMIT 1", nil, &newest) == nil {
-		w.lookAtClock(instant(&newest))
+		w.newest = instant(&newest)
 	}
+	w.watchClock()
 	w.retention.keep = w.keep
 	w.filler.init(o.index)
 }
@@ -401,9 +402,7 @@ func read[T any](ctx context.Context, d *database, fn func(*tx) (T, error)) (T, 
 	case isDamage(err):
 		d.suspect()
 	case isIO(err) && !errors.Is(explain(err), ErrDiskFull):
-		if d.health.set(CondIO, stateDegraded, fmt.Sprintf("the disk of %s reports an error: %v", d.path, err)) {
-			d.log.Error("I/O error of a read", "path", d.path, "error", err)
-		}
+		d.readError(err.Error())
 	}
 	if err != nil {
 		var none T

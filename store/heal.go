@@ -226,20 +226,20 @@ func (w *writer) leaveAlone() {
 // clockSlack is how far a clock may be set back without a word: a time server does that.
 const clockSlack = time.Minute
 
-// lookAtClock tells when the newest message is from the future. Nothing depends on it here, order is by number; but people
-// wonder, and retries that wait for a time wait long.
-func (w *writer) lookAtClock(newest time.Time) {
-	if newest.Sub(w.now()) <= clockSlack {
+// watchClock tells when the clock is behind the newest message, or behind itself. Nothing waits or goes because of it, order
+// is by number; but people wonder about the times that they see.
+func (w *writer) watchClock() {
+	if !w.indexed {
+		return // one store tells it
+	}
+	now := w.now().Round(0) // by the clock on the wall
+	if now.After(w.newest) {
+		w.newest = now
+		w.health.clear(CondClock)
 		return
 	}
-	w.newest = newest
-	w.health.set(CondClock, stateDegraded, fmt.Sprintf("the clock says %s, but the newest message is of %s",
-		w.now().Format(time.DateTime), newest.In(w.now().Location()).Format(time.DateTime)))
-}
-
-func (w *writer) watchClock() {
-	if !w.newest.IsZero() && !w.now().Before(w.newest) {
-		w.newest = time.Time{}
-		w.health.clear(CondClock)
+	if w.newest.Sub(now) > clockSlack && w.health.set(CondClock, stateDegraded, fmt.Sprintf("the clock says %s, and it was %s before",
+		now.Format(time.DateTime), w.newest.In(now.Location()).Format(time.DateTime))) {
+		w.log.Warn("the clock was set back", "path", w.path, "now", now, "was", w.newest)
 	}
 }

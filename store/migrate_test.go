@@ -63,7 +63,7 @@ func TestAFileOfTheFutureIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = store.OpenState(context.Background(), path, store.Options{})
-	if !errors.Is(err, store.ErrTooNew) || !strings.Contains(err.Error(), "77") || !strings.Contains(err.Error(), "knows 3") {
+	if !errors.Is(err, store.ErrTooNew) || !strings.Contains(err.Error(), "77") || !strings.Contains(err.Error(), "knows 4") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -59,19 +60,29 @@ func ftsTables(t *tx) ([]string, error) {
 	return all(t, scanString, "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%fts5%' ORDER BY name")
 }
 
-// Vacuum rewrites the file without what is empty in it. It holds all requests up for its time, some seconds a GiB, and
-// needs as much room again; it is for a file that this process alone uses. A killed one leaves the file as it was.
+// Vacuum rewrites the file without what is empty in it. It holds all requests up for its time, some seconds a GiB, and is for
+// a file that this process alone uses. What is kept is gathered in a temporary file without a name (in SQLITE_TMPDIR, else
+// where the system has such files) and comes back through the WAL, so that much room is needed twice. A killed one leaves the
+// file as it was, and nothing else.
 func (s *State) Vacuum(ctx context.Context) error {
 	if s.w.readOnly.Load() {
 		return fmt.Errorf("vacuum: %w", s.w.health.refusal())
 	}
-	if free, err := freeSpace(s.path); err == nil && free < sizeOf(s.path)+captureRoom {
-		return fmt.Errorf("vacuum: %w: it needs %d MiB, %d are free", ErrDiskFull, (sizeOf(s.path)+captureRoom)>>20, free>>20)
+	need, err := read(ctx, s.database, func(t *tx) (n int64, err error) {
+		return n, t.get("SELECT 2 * (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size", nil, &n)
+	})
+	if err != nil {
+		return fmt.Errorf("vacuum %s: %w", s.path, err)
 	}
-	err := s.w.between(ctx, func(c *conn) error {
+	need += captureRoom
+	if free, err := freeSpace(s.path); err == nil && free < need {
+		return fmt.Errorf("vacuum: %w: it needs %d MiB, %d are free", ErrDiskFull, need>>20, free>>20)
+	}
+	err = s.w.between(ctx, func(c *conn) error {
 		stop := s.w.beatWhile()
 		defer stop()
-		return c.script("VACUUM")
+		// Elsewhere memory is right for what is gathered; here it may be as large as the file.
+		return errors.Join(c.script("PRAGMA temp_store = FILE; VACUUM"), c.script("PRAGMA temp_store = MEMORY"))
 	})
 	if err != nil {
 		return fmt.Errorf("vacuum %s: %w", s.path, explain(err))

@@ -11,6 +11,10 @@ import (
 const outboxColumns = `SELECT id, key, platform, chat_id, thread_id, reply_to, turn_id, text, state, attempt, message_ids, next_attempt,
 	detail, created_at, sent_at FROM hs_outbox`
 
+// waits says of a row that its next try is later than ?1, by a clock that was not set back by more than a minute since that
+// was decided.
+const waits = " coalesce(next_attempt, 0) > ?1 AND coalesce(put_off_at, 0) <= ?1 + 60"
+
 // owed are the states in which a row still waits for its end. It repeats the condition of the index hs_outbox_owed.
 const owed = " state IN ('pending', 'sending', 'unknown')"
 
@@ -47,8 +51,8 @@ func putOutbox(t *tx, r OutboxRow, now time.Time) (id int64, duplicate bool, err
 	if !errors.Is(err, ErrNotFound) {
 		return id, err == nil, err
 	}
-	id, err = t.insert(`INSERT INTO hs_outbox(key, platform, chat_id, thread_id, reply_to, turn_id, text, next_attempt, created_at)
-		VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	id, err = t.insert(`INSERT INTO hs_outbox(key, platform, chat_id, thread_id, reply_to, turn_id, text, next_attempt, created_at, put_off_at)
+		VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)`,
 		r.Key, r.Platform, r.ChatID, r.ThreadID, r.ReplyTo, r.TurnID, valid(r.Text), seconds(r.NextAttempt), seconds(now))
 	return id, false, err
 }
@@ -66,9 +70,9 @@ func (s *State) DueOutbox(ctx context.Context, now time.Time, limit int, platfor
 	}
 	return read(ctx, s.database, func(t *tx) ([]OutboxRow, error) {
 		return all(t, scanOutbox, outboxColumns+` WHERE id IN (SELECT min(id) FROM hs_outbox
-				WHERE`+owed+` AND NOT (state = 'unknown' AND coalesce(next_attempt, 0) > ?1)
+				WHERE`+owed+` AND NOT (state = 'unknown' AND`+waits+`)
 				AND (?3 = '[]' OR platform IN (SELECT value FROM json_each(?3))) GROUP BY platform, chat_id)
-			AND (state <> 'pending' OR coalesce(next_attempt, 0) <= ?1) ORDER BY id LIMIT ?2`, seconds(now), orDefault(limit), string(names))
+			AND NOT (state = 'pending' AND`+waits+`) ORDER BY id LIMIT ?2`, seconds(now), orDefault(limit), string(names))
 	})
 }
 
@@ -133,8 +137,8 @@ func (s *State) ReportSend(ctx context.Context, id int64, r OutboxReport) error 
 		if r.State == OutboxSent {
 			sent = seconds(s.now())
 		}
-		n, err := t.run(`UPDATE hs_outbox SET state = ?, message_ids = coalesce(?, message_ids), next_attempt = ?, detail = ?, sent_at = ?
-			WHERE id = ? AND`+owed, r.State, ids, seconds(r.NextAttempt), valid(r.Detail), sent, id)
+		n, err := t.run(`UPDATE hs_outbox SET state = ?, message_ids = coalesce(?, message_ids), next_attempt = ?, put_off_at = ?, detail = ?, sent_at = ?
+			WHERE id = ? AND`+owed, r.State, ids, seconds(r.NextAttempt), seconds(s.now()), valid(r.Detail), sent, id)
 		if err != nil || n > 0 {
 			return nil, err
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // RecoverOptions say what to recover and where to.
@@ -81,12 +83,12 @@ func Recover(ctx context.Context, o RecoverOptions) (*Recovery, error) {
 	if base == "" && !o.InspectOnly {
 		base = filepath.Dir(o.Output)
 	}
-	work, err := os.MkdirTemp(base, "hermes-session-recovery-")
+	work, err := scratch.Temp(base, "hermes-session-recovery-*")
 	if err != nil {
 		return r, fmt.Errorf("recover %s: %w", o.Source, err)
 	}
-	defer func() { _ = os.RemoveAll(work) }()
-	if err := r.recover(ctx, o, work); err != nil {
+	defer func() { _ = work.Remove() }()
+	if err := r.recover(ctx, o, work.Path); err != nil {
 		return r, fmt.Errorf("recover %s: %w", o.Source, err)
 	}
 	return r, nil

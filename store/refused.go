@@ -27,7 +27,7 @@ var (
 )
 
 // refusalOf names the condition in which a store is opened for reads alone after err; "" if it is not opened.
-func refusalOf(err error) (name, state string) {
+func (d *database) refusalOf(err error) (name, state string) {
 	why := explain(err)
 	switch {
 	case errors.Is(err, errWALHeld):
@@ -36,12 +36,31 @@ func refusalOf(err error) (name, state string) {
 		return CondDamage, stateFailed
 	case errors.Is(why, ErrDiskFull) || errors.Is(err, enospc) || errors.Is(err, edquot):
 		return CondFull, stateDegraded
+	case failedCall(err) == syscall.EMFILE || failedCall(err) == syscall.ENFILE:
+		return "", "" // nothing is wrong with the file
 	case isIO(err) || errors.Is(err, syscall.EIO) || failedCall(err) == syscall.EIO:
 		return CondIO, stateReadOnly
 	case errors.Is(why, ErrReadOnly) || errors.Is(err, erofs) || errors.Is(err, fs.ErrPermission) || cannotOpen(err):
+		if d.takesWrites() { // SQLite opens for reads alone what it cannot open otherwise, whatever the reason
+			return CondIO, stateReadOnly
+		}
 		return CondReadOnly, stateReadOnly
 	}
 	return "", ""
+}
+
+// takesWrites says that as far as the system knows the file and what is beside it can be written, or made.
+func (d *database) takesWrites() bool {
+	dir := filepath.Dir(d.path)
+	if p, err := placeOf(dir); err != nil || p.readOnly || !writable(dir) {
+		return false
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if exists(d.path+suffix) && !writable(d.path+suffix) {
+			return false
+		}
+	}
+	return true
 }
 
 // failedCall is what the system said to SQLite, 0 for nothing.
@@ -59,7 +78,7 @@ func cannotOpen(err error) bool {
 
 // openRefused opens a store for reads alone, if err is one that can pass.
 func (d *database) openRefused(ctx context.Context, err error) error {
-	name, state := refusalOf(err)
+	name, state := d.refusalOf(err)
 	if name == "" || name == CondDamage && !d.kind.foreign {
 		return err
 	}
@@ -148,7 +167,7 @@ func (w *writer) revive() {
 
 // mayRevive looks at what has to pass, without opening anything.
 func (w *writer) mayRevive() bool {
-	switch dir := filepath.Dir(w.path); {
+	switch {
 	case w.health.holds(CondDamage):
 		return w.otherFile()
 	case w.health.holds(CondWALRetired):
@@ -158,11 +177,10 @@ func (w *writer) mayRevive() bool {
 		w.lastHeal = time.Now()
 		return len(RetiredHolders(w.path)) == 0
 	case w.health.holds(CondFull):
-		free, err := freeSpace(dir)
+		free, err := freeSpace(filepath.Dir(w.path))
 		return err == nil && free >= reviveRoom
 	case w.health.holds(CondReadOnly):
-		p, err := placeOf(dir)
-		return err == nil && !p.readOnly && writable(dir) && (writable(w.path) || !exists(w.path))
+		return w.takesWrites()
 	}
 	return true
 }
@@ -218,7 +236,7 @@ func (w *writer) attemptRevival(ctx context.Context, was seen) (o opened) {
 		}
 		o.close()
 	}
-	name, state := refusalOf(err)
+	name, state := w.refusalOf(err)
 	if name == "" {
 		name, state = CondIO, stateReadOnly
 	}

@@ -42,12 +42,13 @@ func (s *State) TellRestarts(ctx context.Context, text string) (int, error) {
 	})
 }
 
-// PutNotice owes a chat a text of a kind, unless it got one of that kind within the pause.
+// PutNotice owes a chat a text of a kind, unless it got one of that kind within the pause. One that it got in the future is
+// of a clock that was set back since.
 func (s *State) PutNotice(ctx context.Context, r OutboxRow, kind string, pause time.Duration) (put bool, err error) {
 	return write(ctx, s.database, func(t *tx) (bool, error) {
 		now := s.now()
 		n, err := t.run(`INSERT INTO hs_notices(platform, chat_id, kind, at) VALUES(?1, ?2, ?3, ?4) ON CONFLICT(platform, chat_id, kind)
-			DO UPDATE SET at = excluded.at WHERE at <= ?5`, r.Platform, r.ChatID, kind, seconds(now), seconds(now.Add(-pause)))
+			DO UPDATE SET at = excluded.at WHERE at <= ?5 OR at > ?4`, r.Platform, r.ChatID, kind, seconds(now), seconds(now.Add(-pause)))
 		if err != nil || n == 0 {
 			return false, err
 		}
@@ -66,7 +67,7 @@ func (s *State) Restarted(ctx context.Context, turnID string, fence uint64, wind
 		}
 		now := s.now()
 		if _, err := t.run(`INSERT INTO hs_restarted(turn_id, at) VALUES(?1, ?2) ON CONFLICT(turn_id)
-			DO UPDATE SET looped = looped OR at > ?3, at = excluded.at`, turnID, seconds(now), seconds(now.Add(-window))); err != nil {
+			DO UPDATE SET looped = looped OR (at > ?3 AND at <= ?2), at = excluded.at`, turnID, seconds(now), seconds(now.Add(-window))); err != nil {
 			return u, err
 		}
 		return turn(t, turnID)

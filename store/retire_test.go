@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
@@ -282,30 +281,5 @@ func TestAForeignWriterIsNamed(t *testing.T) {
 	accept(t, s, "2")
 	if err := c.wait(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestAClockThatWentBackIsTold(t *testing.T) {
-	path := t.TempDir() + "/state.db"
-	clock := storetest.NewClock()
-	s, err := store.OpenState(context.Background(), path, store.Options{Now: clock.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	accept(t, s, "1")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	clock.Advance(-time.Hour)
-	s = storetest.StateAt(t, path, store.Options{Now: clock.Now})
-	if h := s.Health(); h.Condition != store.CondClock || h.State != "degraded" {
-		t.Errorf("health is %+v", h)
-	}
-	accept(t, s, "2")
-	clock.Advance(2 * time.Hour)
-	eventually(t, "the clock's return", func() bool { return s.Health().State == "ok" })
-	open, err := s.Open(context.Background())
-	if err != nil || len(open) != 2 || open[0].MessageID != "1" {
-		t.Errorf("turns are %+v, %v", open, err)
 	}
 }

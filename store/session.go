@@ -126,12 +126,29 @@ func reset(t *tx, in Inbound, id string, now time.Time) error {
 	return err
 }
 
+// after is now, or where the clock was set back a moment after the newest session of a key: the newest is the one that
+// counts, for Hermes too.
+func after(t *tx, key string, now time.Time) (time.Time, error) {
+	var newest *float64
+	if err := t.get("SELECT max(started_at) FROM sessions WHERE session_key = ? AND source <> 'subagent'", []any{key}, &newest); err != nil {
+		return now, err
+	}
+	if least := instant(newest).Add(time.Millisecond); newest != nil && now.Before(least) {
+		return least, nil
+	}
+	return now, nil
+}
+
 func openSession(t *tx, in Inbound, now time.Time) (string, error) {
 	id := now.Format("20060102_150405") + "_" + randomHex(4)
-	_, err := t.run(`INSERT INTO sessions(id, source, created_source, user_id, session_key, chat_id, chat_type, thread_id,
+	started, err := after(t, in.SessionKey, now)
+	if err != nil {
+		return "", err
+	}
+	_, err = t.run(`INSERT INTO sessions(id, source, created_source, user_id, session_key, chat_id, chat_type, thread_id,
 		display_name, model, started_at, last_activity_at) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		id, in.Platform, in.Platform, text(in.UserID), in.SessionKey, in.ChatID, in.ChatType, text(in.ThreadID),
-		text(in.UserName), text(in.Model), seconds(now), seconds(now))
+		text(in.UserName), text(in.Model), seconds(started), seconds(now))
 	if err != nil {
 		return "", err
 	}

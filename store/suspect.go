@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -24,8 +26,12 @@ type suspicion struct {
 	running sync.WaitGroup
 }
 
-// findings are what quick_check says of the tables with the data, and of the full-text indices.
-type findings struct{ data, index string }
+// findings are what quick_check says of the tables with the data, and of the full-text indices; and where the disk says
+// that it cannot read the file, which SQLite calls damage as well.
+type findings struct {
+	data, index, disk string
+	whole             bool // everything was looked at
+}
 
 // suspect has the file looked through, because a read met damage.
 func (d *database) suspect() {
@@ -44,7 +50,14 @@ func (w *writer) lookThrough() {
 	s.last = time.Now()
 	ctx, stop := context.WithCancel(background)
 	s.stop = stop
-	s.running.Go(func() { s.found <- lookForDamage(ctx, w.path) })
+	file := w.guard.main
+	s.running.Go(func() {
+		f := lookForDamage(ctx, w.path)
+		if f.data != "" || f.index != "" {
+			f.disk = readThrough(ctx, file)
+		}
+		s.found <- f
+	})
 	w.log.Warn("a read met damage; the file is looked through", "path", w.path)
 }
 
@@ -54,10 +67,42 @@ func (w *writer) judge(f findings) {
 	w.suspicion.stop = nil
 	switch {
 	case w.readOnly.Load() || w.health.failure() != nil:
+	case f.disk != "":
+		w.readError(f.disk)
+	case f == findings{whole: true}:
+		w.readError("a read met damage that is not in the file when it is read again: the disk, or the memory, gives wrong data at times")
 	case f.data != "":
 		w.damaged(fmt.Errorf("%w: %s", errDamaged, f.data))
 	case f.index != "" && w.indexed:
 		w.rebuildIndex(f.index)
+	}
+}
+
+// readChunk is read at once.
+const readChunk = 1 << 20
+
+// readAt reads of a file; tests do it in its place.
+var readAt = (*os.File).ReadAt
+
+// readThrough reads an open file and says where the disk fails. It takes the descriptor that is there: a new one would drop
+// SQLite's locks when it is closed.
+func readThrough(ctx context.Context, file *os.File) string {
+	b := make([]byte, readChunk)
+	for at := int64(0); ctx.Err() == nil; at += readChunk {
+		switch _, err := readAt(file, b, at); {
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed):
+			return ""
+		case err != nil:
+			return fmt.Sprintf("%v, in the MiB from byte %d on", err, at)
+		}
+	}
+	return ""
+}
+
+// readError notes that the disk cannot be read.
+func (d *database) readError(why string) {
+	if d.health.set(CondIO, stateDegraded, fmt.Sprintf("the disk of %s reports an error: %s", d.path, why)) {
+		d.log.Error("I/O error of a read", "path", d.path, "error", why)
 	}
 }
 
@@ -85,6 +130,7 @@ func lookForDamage(ctx context.Context, path string) (f findings) {
 	if err != nil {
 		return f.add("", false, err)
 	}
+	f.whole = true
 	for _, table := range tables {
 		if ctx.Err() != nil {
 			return findings{}
@@ -111,6 +157,7 @@ func ofIndex(table string, indices []string) bool {
 // add notes the first of what is found. An error that is none of damage says nothing.
 func (f findings) add(table string, index bool, err error) findings {
 	if !errors.Is(explain(err), ErrFailed) {
+		f.whole = f.whole && err == nil
 		return f
 	}
 	text := strings.TrimPrefix(table+": "+strings.TrimPrefix(err.Error(), errDamaged.Error()+": "), ": ")

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // viewLimit is the size up to which a file that has to be completed before it can be read is copied into memory for that.
@@ -91,18 +92,14 @@ func (d *database) copyInto(to *conn) error {
 	if sizeOf(d.path) == 0 {
 		return nil
 	}
-	dir, err := os.MkdirTemp("", "hermes-view-")
+	work, err := scratch.Temp("", "hermes-view-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, filepath.Base(d.path))
+	defer func() { _ = work.Remove() }()
+	path := filepath.Join(work.Path, filepath.Base(d.path))
 	for _, suffix := range []string{"", "-wal"} {
-		b, err := os.ReadFile(d.path + suffix)
-		if err == nil {
-			err = os.WriteFile(path+suffix, b, 0o600)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := copyPlain(d.path+suffix, path+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -73,7 +73,7 @@ type writer struct {
 	lastHeal    time.Time
 	lastForeign time.Time
 	dataVersion int64     // SQLite's count of foreign commits
-	newest      time.Time // of what is stored, if the clock was behind it at the start
+	newest      time.Time // that the clock has said, or the newest message
 }
 
 // do runs fn in a transaction and returns after COMMIT. fn may run twice, the first time in a transaction that is thrown

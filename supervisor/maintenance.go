@@ -69,13 +69,21 @@ func boardOf(name string) (slug string, ok bool) {
 	return slug, found && file == boardFile && boardSlug.MatchString(slug)
 }
 
-// finishRestore goes on with a restore that was killed, before any store is opened.
-func finishRestore(home string) ([]string, error) {
+// finishRestore goes on with a restore that was killed, before any store is opened, and removes what other commands left
+// that were killed. That the latter does not work, on a file system that takes no writes, must not keep anything from
+// starting.
+func (s *supervisor) finishRestore(home string) error {
 	files, err := backup.Resume(home)
 	if err != nil {
-		return files, fmt.Errorf("finish a restore that was cut off: %w", err)
+		return fmt.Errorf("finish a restore that was cut off: %w", err)
 	}
-	return files, nil
+	if len(files) > 0 {
+		s.log.Warn("a restore that was cut off was finished", "files", len(files))
+	}
+	if removed, err := backup.Sweep(home); err != nil || len(removed) > 0 {
+		s.log.Warn("commands that were killed left something half made", "removed", removed, "error", err)
+	}
+	return nil
 }
 
 const (

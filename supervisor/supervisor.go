@@ -221,12 +221,8 @@ func (s *supervisor) cleanUpAfterTheLast() {
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {
 	home := s.config().Home
-	restored, err := finishRestore(home)
-	if err != nil {
+	if err := s.finishRestore(home); err != nil {
 		return err
-	}
-	if len(restored) > 0 {
-		s.log.Warn("a restore that was cut off was finished", "files", len(restored))
 	}
 	options := store.Options{Now: s.now, Log: s.log.Named("store"), Keep: s.o.Config.Supervisor.Retention}
 	// Events and boards are read by people and once in a while; the store's own number of readers is for turns. Each is a

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // A Copier copies a database of the home, named by its path in it, to a new file.
@@ -26,6 +28,7 @@ const (
 	snapshots    = "state-snapshots"
 	manifestName = "manifest.json"
 	idFormat     = "20060102-150405"
+	half         = ".*.partial" // a snapshot that is being made
 	// KeepSnapshots is how many quick snapshots stay, as in Hermes.
 	KeepSnapshots = 20
 )
@@ -56,12 +59,14 @@ func Quick(ctx context.Context, home, label string, now time.Time, copyDB Copier
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return s, fmt.Errorf("snapshot: %w", err)
 	}
+	_, _ = scratch.Sweep(filepath.Join(dir, half)) // what cannot be removed now is left to the next
 	s.ID = freeID(dir, now, label)
-	part := filepath.Join(dir, fmt.Sprintf(".%s.%d.partial", s.ID, os.Getpid()))
-	if err := os.Mkdir(part, 0o700); err != nil {
+	work, err := scratch.Make(filepath.Join(dir, fmt.Sprintf(".%s.%d.partial", s.ID, os.Getpid())))
+	if err != nil {
 		return s, fmt.Errorf("snapshot: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(part) }()
+	defer func() { _ = work.Remove() }()
+	part := work.Path
 	var failed error
 	for _, name := range append(slices.Clone(quick), boards(home)...) {
 		if err := ctx.Err(); err != nil {
@@ -127,7 +132,7 @@ func (s *Snapshot) finish(part, dir string) error {
 
 // boards names the files of boards other than the default one.
 func boards(home string) (names []string) {
-	found, _ := filepath.Glob(filepath.Join(home, "kanban", "boards", "*", "kanban.db"))
+	found, _ := filepath.Glob(filepath.Join(scratch.Literal(home), "kanban", "boards", "*", "kanban.db"))
 	for _, path := range found {
 		if name, err := filepath.Rel(home, path); err == nil {
 			names = append(names, filepath.ToSlash(name))
@@ -136,8 +141,21 @@ func boards(home string) (names []string) {
 	return names
 }
 
+// inOrder is now, or where the clock was set back a second after the newest snapshot in a folder: names are what snapshots
+// are put in order and removed by, here and by Hermes.
+func inOrder(dir string, now time.Time) time.Time {
+	now = now.UTC().Truncate(time.Second)
+	for _, at := range stamps(dir) {
+		if now.Before(at) {
+			now = at.Add(time.Second)
+		}
+	}
+	return now
+}
+
 func freeID(dir string, now time.Time, label string) string {
-	base := now.UTC().Format(idFormat)
+	stamp := inOrder(dir, now)
+	base := stamp.Format(idFormat)
 	if label != "" {
 		base += "-" + clean(label)
 	}
@@ -146,6 +164,20 @@ func freeID(dir string, now time.Time, label string) string {
 		id = fmt.Sprintf("%s-%d", base, n)
 	}
 	return id
+}
+
+// stamps are the times in the names of the snapshots in a folder, the oldest first.
+func stamps(dir string) (list []time.Time) {
+	entries, _ := os.ReadDir(dir) // in order of their names
+	for _, e := range entries {
+		if len(e.Name()) < len(idFormat) {
+			continue
+		}
+		if at, err := time.Parse(idFormat, e.Name()[:len(idFormat)]); err == nil {
+			list = append(list, at)
+		}
+	}
+	return list
 }
 
 // clean makes a label part of a file name.

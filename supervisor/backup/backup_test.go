@@ -119,6 +119,61 @@ func TestPruningKeepsTheNewestWholeSnapshots(t *testing.T) {
 	}
 }
 
+// Names are what snapshots are put in order and removed by. By a clock that was set back the newest one would be the first
+// to go, every time.
+func TestTheNewestSnapshotsStayWhenTheClockIsSetBack(t *testing.T) {
+	dir := home(t, map[string]string{"config.yaml": "x"})
+	make1 := func(at time.Time) backup.Snapshot {
+		t.Helper()
+		s, err := backup.Quick(t.Context(), dir, "auto", at, plain(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for i := range 3 {
+		make1(noon.Add(time.Duration(i) * 24 * time.Hour))
+	}
+	var made []string
+	for i := range 2 {
+		s := make1(noon.Add(time.Duration(i-48) * time.Hour))
+		if at := noon.Add(time.Duration(i-48) * time.Hour).Format(time.RFC3339); s.Timestamp != at {
+			t.Errorf("the time of %s is %s, not %s", s.ID, s.Timestamp, at)
+		}
+		made = append([]string{s.ID}, made...)
+	}
+	if _, err := backup.Prune(dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	list, err := backup.List(dir)
+	if err != nil || len(list) != 2 || list[0].ID != made[0] || list[1].ID != made[1] {
+		t.Errorf("left are %+v of %v, %v", list, made, err)
+	}
+}
+
+// One that is killed leaves a folder, which the next one removes.
+func TestWhatKilledCopiesLeftIsRemovedByTheNext(t *testing.T) {
+	out := t.TempDir()
+	dir := home(t, map[string]string{
+		"config.yaml": "x", "state-snapshots/.20261201-110000.77.partial/state.db": "half", "state-snapshots/.20261201-110001.78.partial/state.db": "half",
+	})
+	if err := errors.Join(os.Mkdir(filepath.Join(out, ".hermes-backup-one.partial"), 0o700), os.Mkdir(filepath.Join(out, ".hermes-backup-two.partial"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Quick(t.Context(), dir, "", noon, plain(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := backup.Zip(t.Context(), dir, filepath.Join(out, "b.zip"), plain(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{out, filepath.Join(dir, "state-snapshots")} {
+		list, err := os.ReadDir(place)
+		if err != nil || len(list) != 1 {
+			t.Errorf("%s has %v, %v", place, list, err)
+		}
+	}
+}
+
 func TestABackupLeavesOutWhatCanBeMadeAgain(t *testing.T) {
 	dir := home(t, usual)
 	out := filepath.Join(dir, "b.zip") // in the home itself: it must not hold itself
@@ -220,6 +275,12 @@ func TestAKilledRestoreIsFinishedOrUndone(t *testing.T) {
 		if got := read(t, filepath.Join(dir, name)); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+	if list := backup.Leftovers(dir); len(list) != 2 {
+		t.Errorf("leftovers are %v", list)
+	}
+	if removed, err := backup.Sweep(dir); err != nil || len(removed) != 2 {
+		t.Errorf("removed %v, %v", removed, err)
 	}
 	for _, pattern := range []string{".restore-*", "state-snapshots/.*"} {
 		if left, _ := filepath.Glob(filepath.Join(dir, pattern)); len(left) > 0 {

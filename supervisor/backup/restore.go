@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // Restoring has two steps. First everything is unpacked and checked in a folder that is then renamed to one beginning with
@@ -54,12 +56,14 @@ func Find(home, name string) (string, error) {
 // Restore puts a backup or snapshot into the home. The caller owns the home, and nobody else has its databases open.
 func Restore(home, source string, now time.Time, check Check) (Restored, error) {
 	r := Restored{Source: source}
-	id := fmt.Sprintf("%s-%d", now.UTC().Format(idFormat), os.Getpid())
-	part := filepath.Join(home, unpacking+id)
-	if err := os.Mkdir(part, 0o700); err != nil {
+	id := fmt.Sprintf("%s-%d", inOrder(filepath.Join(home, snapshots), now).Format(idFormat), os.Getpid())
+	_, _ = Sweep(home) // what a restore left that was killed may be as large
+	work, err := scratch.Make(filepath.Join(home, unpacking+id))
+	if err != nil {
 		return r, fmt.Errorf("restore: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(part) }()
+	defer func() { _ = work.Remove() }()
+	part := work.Path
 	unpack := unpackZip
 	if info, err := os.Stat(source); err == nil && info.IsDir() {
 		unpack = unpackSnapshot
@@ -83,23 +87,35 @@ func Restore(home, source string, now time.Time, check Check) (Restored, error) 
 	return r, err
 }
 
-// Resume finishes a restore that was killed after its first step, and removes what one left that was killed before. It
-// returns the files that were put in place.
+// Resume finishes a restore that was killed after its first step, and returns the files that were put in place. The caller
+// owns the home and has opened none of its stores.
 func Resume(home string) (files []string, err error) {
-	left, _ := filepath.Glob(filepath.Join(home, unpacking+"*"))
-	for _, dir := range left {
-		err = errors.Join(err, os.RemoveAll(dir))
-	}
-	half, _ := filepath.Glob(filepath.Join(home, snapshots, ".*.partial"))
-	for _, dir := range half {
-		err = errors.Join(err, os.RemoveAll(dir))
-	}
-	waiting, _ := filepath.Glob(filepath.Join(home, ready+"*"))
+	waiting, _ := filepath.Glob(filepath.Join(scratch.Literal(home), ready+"*"))
 	for _, dir := range waiting {
 		done, _, aerr := apply(home, strings.TrimPrefix(filepath.Base(dir), ready))
 		files, err = append(files, done...), errors.Join(err, aerr)
 	}
 	return files, err
+}
+
+// leftovers are what a process that was killed can leave in a home, besides a restore that is ready: patterns of folders.
+var leftovers = []string{unpacking + "*", snapshots + "/" + half, staging, "hermes-session-recovery-*"}
+
+// Leftovers returns the folders in a home that were left half made by processes that have ended.
+func Leftovers(home string) (list []string) {
+	for _, pattern := range leftovers {
+		list = append(list, scratch.Abandoned(filepath.Join(scratch.Literal(home), pattern))...)
+	}
+	return list
+}
+
+// Sweep removes them.
+func Sweep(home string) (removed []string, err error) {
+	for _, pattern := range leftovers {
+		list, serr := scratch.Sweep(filepath.Join(scratch.Literal(home), pattern))
+		removed, err = append(removed, list...), errors.Join(err, serr)
+	}
+	return removed, err
 }
 
 // apply moves the files of a restore that is ready into place, and those that are there into a snapshot. It may be

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // skippedFolders are left out wherever they are, skippedAtTop in the home itself: they can be made again, or are backups.
@@ -36,27 +38,29 @@ func skipped(name string) bool {
 // Name is the usual name of a whole backup.
 func Name(now time.Time) string { return "hermes-backup-" + now.Format("2006-01-02-150405") + ".zip" }
 
+// staging is the folder beside a backup in which it is made.
+const staging = ".hermes-backup-*.partial"
+
 // Zip writes a whole backup of a home to a new file and returns the number of files in it and their size. Databases are
 // copied to a folder beside the output first.
 func Zip(ctx context.Context, home, output string, copyDB Copier) (files int, size int64, err error) {
 	if exists(output) {
 		return 0, 0, fmt.Errorf("backup to %s: %w", output, fs.ErrExist)
 	}
-	part := filepath.Join(filepath.Dir(output), "."+filepath.Base(output)+".partial")
-	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	work, err := scratch.Temp(filepath.Dir(output), staging)
 	if err != nil {
 		return 0, 0, fmt.Errorf("backup: %w", err)
 	}
-	defer func() { _ = os.Remove(part) }()
-	staging, err := os.MkdirTemp(filepath.Dir(output), ".hermes-backup-*.partial")
+	defer func() { _ = work.Remove() }()
+	part := filepath.Join(work.Path, "backup.zip")
+	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return 0, 0, errors.Join(fmt.Errorf("backup: %w", err), out.Close())
+		return 0, 0, fmt.Errorf("backup: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(staging) }()
-	z := &zipper{ctx: ctx, home: home, staging: staging, copyDB: copyDB, own: []string{part, staging}, zip: zip.NewWriter(out)}
+	z := &zipper{ctx: ctx, home: home, staging: work.Path, copyDB: copyDB, zip: zip.NewWriter(out)}
 	err = errors.Join(filepath.WalkDir(home, z.visit), z.zip.Close(), out.Sync(), out.Close())
 	if err == nil {
-		err = os.Rename(part, output)
+		err = place(part, output)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(output))
@@ -67,11 +71,19 @@ func Zip(ctx context.Context, home, output string, copyDB Copier) (files int, si
 	return z.files, z.size, nil
 }
 
+// place gives a backup its name without replacing another one.
+func place(part, output string) error {
+	err := os.Link(part, output)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Rename(part, output) // a file system without links, as on a memory stick
+}
+
 type zipper struct {
 	ctx           context.Context
 	home, staging string
 	copyDB        Copier
-	own           []string // what this backup makes, if it lies in the home
 	zip           *zip.Writer
 	files         int
 	size          int64
@@ -89,7 +101,7 @@ func (z *zipper) visit(path string, e fs.DirEntry, err error) error {
 		return relErr
 	}
 	name = filepath.ToSlash(name)
-	if skipped(name) || slices.Contains(z.own, path) {
+	if skipped(name) {
 		if e != nil && e.IsDir() {
 			return filepath.SkipDir
 		}

@@ -140,9 +140,6 @@ func (p *program) restoreFrom(ctx context.Context, home, source string, force bo
 		return err
 	}
 	return p.atRest(ctx, "restore", force, func(home string) error {
-		if _, err := backup.Resume(home); err != nil {
-			return err
-		}
 		r, err := backup.Restore(home, source, time.Now(), func(path string) error {
 			i, err := store.Inspect(ctx, path)
 			if err == nil && len(i.Damage) > 0 {

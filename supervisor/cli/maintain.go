@@ -53,7 +53,7 @@ func alone(home string) backup.Copier {
 	}
 }
 
-// owning runs f while this command owns the home.
+// owning runs f while this command owns the home, in which no restore is half done.
 func (p *program) owning(home string, f func() error) error {
 	lock, err := store.LockHome(home)
 	if errors.Is(err, store.ErrLocked) {
@@ -61,6 +61,9 @@ func (p *program) owning(home string, f func() error) error {
 	}
 	if err != nil {
 		return err
+	}
+	if _, err := backup.Resume(home); err != nil {
+		return errors.Join(fmt.Errorf("finish a restore that was cut off: %w", err), lock.Unlock())
 	}
 	return errors.Join(f(), lock.Unlock())
 }

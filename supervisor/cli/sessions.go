@@ -66,26 +66,29 @@ func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.Ses
 
 // alone opens the store of a home in which no supervisor runs.
 func (p *program) alone(ctx context.Context, home string, create bool, f func(*store.State) error) error {
-	if _, err := os.Stat(filepath.Join(home, stateFile)); errors.Is(err, os.ErrNotExist) && !create {
-		return &kindError{fmt.Errorf("home %s has no sessions yet\nstart one with: hermes-supervisor chat", home), ipc.ErrNotFound}
+	missing := func(path string) error {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && !create {
+			return &kindError{fmt.Errorf("home %s has no sessions yet\nstart one with: hermes-supervisor chat", home), ipc.ErrNotFound}
+		}
+		return nil
+	}
+	if err := missing(home); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
-	lock, err := store.LockHome(home)
-	if errors.Is(err, store.ErrLocked) {
-		return &kindError{fmt.Errorf("%w, which does not answer on its control socket\nif it is starting or stopping, try again", err), ipc.ErrBusy}
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Unlock() }()
-	log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
-	s, err := store.OpenState(ctx, filepath.Join(home, stateFile), store.Options{Log: log, Readers: 1})
-	if err != nil {
-		return fmt.Errorf("could not open your session history: %w", err)
-	}
-	return errors.Join(f(s), s.Close())
+	return p.owning(home, func() error {
+		if err := missing(filepath.Join(home, stateFile)); err != nil {
+			return err
+		}
+		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
+		s, err := store.OpenState(ctx, filepath.Join(home, stateFile), store.Options{Log: log, Readers: 1})
+		if err != nil {
+			return fmt.Errorf("could not open your session history: %w", err)
+		}
+		return errors.Join(f(s), s.Close())
+	})
 }
 
 // inProcess serves register's services to f without a socket.

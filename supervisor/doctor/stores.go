@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
 // retired names processes that still write into a deleted WAL. Nothing else of the stores is looked at then.
@@ -89,9 +91,9 @@ func (s Subject) stores(ctx context.Context) (list []Finding) {
 
 // leftovers are what killed processes left half made. A supervisor removes them at its start.
 func (s Subject) leftovers() Finding {
-	var found []string
-	for _, pattern := range []string{"*.db.*.part", "state.db.retired-wal-*.partial", ".restore-*", "state-snapshots/.*.partial", "hermes-session-recovery-*"} {
-		list, _ := filepath.Glob(filepath.Join(s.Home, pattern))
+	found := backup.Leftovers(s.Home)
+	for _, pattern := range []string{"*.db.*.part", "state.db.retired-wal-*.partial", ".restore-ready-*"} {
+		list, _ := filepath.Glob(filepath.Join(scratch.Literal(s.Home), pattern))
 		found = append(found, list...)
 	}
 	if len(found) == 0 {

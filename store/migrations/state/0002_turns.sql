@@ -99,5 +99,6 @@ CREATE TABLE IF NOT EXISTS hs_outbox (
     next_attempt REAL,
     detail       TEXT NOT NULL DEFAULT '',
     created_at   REAL NOT NULL,
-    sent_at      REAL);
+    sent_at      REAL,
+    put_off_at   REAL); -- since when it waits for next_attempt, to tell a clock that was set back
 CREATE INDEX IF NOT EXISTS hs_outbox_owed ON hs_outbox(platform, chat_id, id) WHERE state IN ('pending', 'sending', 'unknown');
