@@ -87,7 +87,7 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 	}
 	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, Starts: worker.NewStarts(),
 		Busy:   func(name string) bool { return s.hub.Busy(name) > 0 || s.plugins.suspects(name) },
-		RunDir: s.o.RunDir, Version: s.o.Version}
+		RunDir: s.o.RunDir, Version: s.o.Version, Enforced: s.enforced}
 	total := s.o.Config.Supervisor.TotalMemory
 	if total == 0 {
 		total = sample.System.Memory() / 4 * 3
@@ -107,7 +107,23 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 
 // add takes a worker into the fleet, which starts it at once if it runs itself. A name that is taken is ipc.ErrExists, also
 // while its worker is being removed; a fleet that is being stopped is ipc.ErrGone.
-func (f *fleet) add(spec worker.Spec) error {
+func (f *fleet) add(spec worker.Spec) error { return f.addAfter(spec, worker.Past{}) }
+
+// replace ends a worker, with a drain, and adds one of the same name that goes on with its restarts and its history. It says
+// whether that stays down, as an operator had stopped it.
+func (f *fleet) replace(ctx context.Context, spec worker.Spec, why string) (down bool, err error) {
+	m, err := f.member(spec.Name)
+	if err != nil {
+		return false, err
+	}
+	state := m.State()
+	if err := f.remove(ctx, spec.Name, why); err != nil {
+		return false, err
+	}
+	return state == worker.Disabled, f.addAfter(spec, m.Past(state))
+}
+
+func (f *fleet) addAfter(spec worker.Spec, past worker.Past) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -117,6 +133,7 @@ func (f *fleet) add(spec worker.Spec) error {
 		return fmt.Errorf("add worker %s: %w", spec.Name, ipc.ErrExists)
 	}
 	m := &member{Worker: f.make(spec), spec: spec, gone: make(chan struct{})}
+	m.Succeed(past)
 	f.members = append(f.members, m)
 	if f.life != nil {
 		f.run(m)
@@ -337,12 +354,13 @@ func (f *fleet) Fds(name string) (*controlv1.FdsResponse, error) {
 		}
 		return w.Fds()
 	}
-	r, err := worker.Fds(f.proc, name, os.Getpid())
+	r, err := worker.Fds(f.proc, name, os.Getpid(), nil)
 	if err != nil {
 		return nil, err
 	}
 	// The processes below the supervisor are its workers, which have lists of their own.
 	r.Fds = slices.DeleteFunc(r.Fds, func(fd *controlv1.Fd) bool { return fd.Pid != r.Pid })
+	r.Processes = r.Processes[:1]
 	return r, nil
 }
 

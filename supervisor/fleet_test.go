@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
 
 func TestAWorkerJoinsAndLeavesARunningFleet(t *testing.T) {
@@ -92,5 +93,51 @@ func TestWhoAskedIsKept(t *testing.T) {
 	}
 	if st.LastExit.Cause != "operator" || !strings.Contains(st.LastExit.Message, "restart by operator (pid 77)") {
 		t.Errorf("%v", st.LastExit)
+	}
+}
+
+// Settings that have changed are no reason to forget how a worker has been doing.
+func TestAWorkerWithNewSettingsGoesOnWithItsRestarts(t *testing.T) {
+	r := newRig(t)
+	first := r.add(r.spec("tools"))
+	for range 2 {
+		if _, err := r.fleet.Restart(t.Context(), "tools"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid := first.PID()
+	spec := r.spec("tools")
+	spec.Limits.Memory = 512 << 20
+	if down, err := r.fleet.replace(t.Context(), spec, "its settings have changed"); down || err != nil {
+		t.Fatal(down, err)
+	}
+	m, err := r.fleet.member("tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-m.Ready()
+	st := r.fleet.Status()[0]
+	if st.Restarts != 3 || st.LastExit.GetPid() != int64(pid) || !strings.Contains(st.LastExit.GetMessage(), "its settings have changed") {
+		t.Errorf("%v", st)
+	}
+	if e := r.await("its start", func(e store.Event) bool { return e.Kind == "worker_started" && e.PID == m.PID() }); e.Fields["incarnation"] != "4" {
+		t.Errorf("its process is number %s of its name", e.Fields["incarnation"])
+	}
+}
+
+func TestAWorkerThatWasStoppedByHandStaysSoWithNewSettings(t *testing.T) {
+	r := newRig(t)
+	r.add(r.spec("tools"))
+	if _, err := r.fleet.Stop(t.Context(), "tools"); err != nil {
+		t.Fatal(err)
+	}
+	if down, err := r.fleet.replace(t.Context(), r.spec("tools"), "its settings have changed"); !down || err != nil {
+		t.Fatal(down, err)
+	}
+	if st := r.fleet.Status()[0]; st.State != "disabled" || st.Pid != 0 {
+		t.Errorf("%v", st)
+	}
+	if st, err := r.fleet.Start(t.Context(), "tools"); err != nil || st.State != "ready" || st.Restarts != 1 {
+		t.Errorf("%v %v", st, err)
 	}
 }

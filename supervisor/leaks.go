@@ -9,6 +9,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/leak"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
@@ -44,6 +45,8 @@ type watched struct {
 	judged   time.Time
 	series   [2]watchedSeries
 	due      bool // a replacement is advised: ask again with each sample
+	below    map[processID]*below
+	kills    uint64 // as in reading, that were told
 }
 
 // A watchedSeries is one quantity of a process.
@@ -121,7 +124,7 @@ func (l *leakWatch) round(now time.Time) {
 		if r.busy || r.stopped {
 			m.Attend()
 		}
-		all = append(all, held{member: m, pid: r.pid, memory: r.values[1], busy: r.busy})
+		all = append(all, held{member: m, pid: r.pid, memory: r.values[1] + r.spare, busy: r.busy})
 		advice, why, hot := l.observe(now, r)
 		if hot {
 			pressed = append(pressed, m)
@@ -151,16 +154,20 @@ func (l *leakWatch) read(m *member) (r reading, ok bool) {
 	if s.Time.IsZero() {
 		return r, false
 	}
+	status := m.Status()
 	return reading{
 		worker: m.Name(), member: m, pid: pid, at: s.Time,
 		// Descriptors of descendants do not count against the worker's limit, their memory does.
 		values:   [2]int64{s.FDs, s.Anon + s.Family.Anon},
 		limits:   [2]int64{series.FDLimit(), m.spec.Limits.Memory},
 		busy:     l.busy(m.Name()) > 0,
-		progress: m.Status().Progress,
+		progress: status.Progress,
+		spare:    status.SpareAnonBytes,
 		below:    s.Family.Anon > s.Anon,
 		stopped:  series.Stopped(),
 		crowd:    crowd(s, m.spec.Limits.Processes),
+		kills:    m.LimitKills(),
+		children: longestLiving(series.Descendants()),
 	}, true
 }
 
@@ -173,10 +180,13 @@ type reading struct {
 	values   [2]int64
 	limits   [2]int64 // 0 or less for none
 	busy     bool
-	progress uint64 // work ended so far
-	below    bool   // most of the memory is held by processes below the worker
-	stopped  bool   // it does not run
-	crowd    string // by how much it has more processes than it may, empty if it has not
+	progress uint64        // work ended so far
+	spare    int64         // memory of the process that stands by, which counts for the sum over all workers alone
+	below    bool          // most of the memory is held by processes below the worker
+	stopped  bool          // it does not run
+	crowd    string        // by how much it has more processes than it may, empty if it has not
+	kills    uint64        // of processes below it, by the kernel, for its limit of memory
+	children []sample.Stat // processes below it, the oldest that are watched
 }
 
 func (l *leakWatch) forget(worker string) {
@@ -201,6 +211,12 @@ func (l *leakWatch) observe(now time.Time, r reading) (advice leak.Advice, why s
 	due := now.Sub(at.judged) >= judgeEvery
 	if due {
 		at.judged = now
+	}
+	l.lookBelow(due, r, at)
+	if r.kills > at.kills {
+		at.kills = r.kills
+		l.record(store.Event{Kind: kindChildEnded, Worker: r.worker, PID: r.pid, Message: fmt.Sprintf(
+			"the kernel ended a process below %s, which took more memory than the worker may have (%d MiB, and a margin); the worker goes on", r.worker, r.limits[1]>>20)})
 	}
 	for i := range at.series {
 		d := &at.series[i]
@@ -259,5 +275,6 @@ func (l *leakWatch) verdict(name string) *controlv1.Verdict {
 	if at == nil {
 		return &controlv1.Verdict{Fds: string(leak.Learning), Rss: string(leak.Learning)}
 	}
-	return &controlv1.Verdict{Fds: string(at.series[0].kind), Rss: string(at.series[1].kind)}
+	below, detail := at.belowVerdict()
+	return &controlv1.Verdict{Fds: string(at.series[0].kind), Rss: string(at.series[1].kind), Below: string(below), BelowDetail: detail}
 }

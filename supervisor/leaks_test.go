@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,34 @@ func TestWorkThatEndedSinceTheLastSampleMakesItBusy(t *testing.T) {
 	}
 	if len(*events) != 0 {
 		t.Errorf("events %v", *events)
+	}
+}
+
+// A command that leaks is no fault of the worker that was told to run it, wherever it has gone.
+func TestALeakBelowAWorkerIsNamedAsSuch(t *testing.T) {
+	for _, fault := range []string{"leak-fds-below", "leak-fds-astray"} {
+		t.Run(fault, func(t *testing.T) {
+			r := newRig(t)
+			spec := r.spec("tools", fault, "50")
+			spec.Limits.FDs = 512
+			m := r.add(spec)
+			pid := m.PID()
+			e := r.await("the leak", of(kindLeak, "tools"))
+			if e.PID == pid || e.Fields["below"] != "true" || e.Fields["command"] != "testworker" || !strings.Contains(e.Fields["top_handles"], "/dev/null") ||
+				!strings.HasPrefix(e.Message, fmt.Sprintf("not tools itself but a process below it, testworker (process %d)", e.PID)) {
+				t.Errorf("%+v", e)
+			}
+			v := r.fleet.Status()[0].Verdict
+			if v.Fds == "leak" || !strings.HasPrefix(v.BelowDetail, fmt.Sprintf("testworker (process %d), which holds", e.PID)) {
+				t.Errorf("verdict %v", v)
+			}
+			handles, err := m.Fds()
+			if err != nil || len(handles.Processes) != 2 || handles.Processes[1].Pid != int64(e.PID) || !handles.Processes[1].Detached {
+				t.Errorf("handles: %v, %v", handles.GetProcesses(), err)
+			}
+			if m.PID() != pid {
+				t.Error("the worker was replaced for it")
+			}
+		})
 	}
 }

@@ -89,6 +89,7 @@ func newRig(t *testing.T) *rig {
 	background, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	sampler.After(r.fleet.leaks.beat)
+	sampler.Adopt(orphans.Owner)
 	running.Go(func() { sampler.Run(background) })
 	running.Go(func() { orphans.Run(background) })
 	running.Go(func() { r.fleet.leaks.run(background) })

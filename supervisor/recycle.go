@@ -136,6 +136,15 @@ func (r *recycler) once(pid int, f func()) {
 	r.running.Go(f)
 }
 
+// beside runs f in a goroutine of its own, which wait waits for.
+func (r *recycler) beside(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.running.Go(f)
+	}
+}
+
 // replace saves what the next person will want to know and asks the worker's life for another process.
 func (r *recycler) replace(c concern, urgent bool) {
 	limit := evidenceTime

@@ -131,6 +131,22 @@ func TestACommandThatTakesAllMemoryIsEndedAndItsWorkerIsNot(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatForksWithoutEndIsEndedAlone(t *testing.T) {
+	r := newRig(t)
+	other := r.add(r.spec("other"))
+	otherPID := other.PID()
+	spec := r.spec("forks", "crowd", "80")
+	spec.Limits.Processes = 64
+	r.add(spec)
+	exit := r.await("exit", of("worker_exited", "forks"))
+	if exit.Fields["cause"] != "processes" || !strings.Contains(exit.Message, "it may have 64") {
+		t.Errorf("exit %+v", exit)
+	}
+	if other.PID() != otherPID {
+		t.Error("another worker was replaced as well")
+	}
+}
+
 // concernOf returns what a watch would say of a worker that should be replaced at the next boundary.
 func concernOf(m *member, busy bool) concern {
 	return concern{worker: m, pid: m.PID(), advice: leak.RecycleAtBoundary, why: "it holds 80 % of its limit", busy: busy}

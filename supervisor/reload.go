@@ -132,7 +132,7 @@ func (s *supervisor) replaceWorkers(ctx context.Context, before, next *config.Co
 		delete(old, spec.Name)
 		switch {
 		case !there:
-			changes = append(changes, s.bring(ctx, spec, effectAdded, ""))
+			changes = append(changes, s.bring(ctx, spec, effectAdded, s.fleet.add(spec)))
 		case mustRestart(known, spec) || newSecret(before, next, spec.Secrets):
 			changes = append(changes, s.replace(ctx, spec))
 		default:
@@ -170,17 +170,18 @@ func newSecret(before, next *config.Config, names []string) bool {
 // replace ends a worker after what it runs, and starts it with its new settings.
 func (s *supervisor) replace(ctx context.Context, spec worker.Spec) *controlv1.Change {
 	s.journal.Record(store.Event{Kind: kindReplaced, Worker: spec.Name, Message: "its settings have changed; it ends after what it runs"})
-	if err := s.fleet.remove(ctx, spec.Name, "its settings have changed"); err != nil {
-		return &controlv1.Change{What: "worker " + spec.Name, Detail: err.Error(), Effect: effectFailed}
+	down, err := s.fleet.replace(ctx, spec, "its settings have changed")
+	if down && err == nil {
+		return &controlv1.Change{What: "worker " + spec.Name, Detail: "it was stopped by hand and stays so", Effect: effectApplied}
 	}
-	return s.bring(ctx, spec, effectRestarted, "")
+	return s.bring(ctx, spec, effectRestarted, err)
 }
 
-// bring starts a worker and waits until it serves or cannot.
-func (s *supervisor) bring(ctx context.Context, spec worker.Spec, effect, detail string) *controlv1.Change {
-	c := &controlv1.Change{What: "worker " + spec.Name, Detail: detail, Effect: effect}
-	if err := s.fleet.add(spec); err != nil {
-		c.Effect, c.Detail = effectFailed, err.Error()
+// bring waits until a worker that was added to the fleet, unless with an error, serves or cannot.
+func (s *supervisor) bring(ctx context.Context, spec worker.Spec, effect string, added error) *controlv1.Change {
+	c := &controlv1.Change{What: "worker " + spec.Name, Effect: effect}
+	if added != nil {
+		c.Effect, c.Detail = effectFailed, added.Error()
 		return c
 	}
 	m, err := s.fleet.member(spec.Name)

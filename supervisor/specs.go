@@ -40,7 +40,7 @@ func specs(c *config.Config) ([]worker.Spec, error) {
 		}
 		limits := c.Supervisor.LimitsFor(s.Name, s.Role)
 		s.Path, s.Dir = path, c.Home
-		s.Limits = worker.Limits{FDs: limits.FDs, Memory: limits.Memory}
+		s.Limits = worker.Limits{FDs: limits.FDs, Memory: limits.Memory, Processes: limits.Processes}
 		s.HealthInterval, s.Drain = c.Supervisor.HealthInterval, c.Supervisor.DrainTimeout
 		s.Spares = c.Supervisor.SparesFor(s.Name, s.Role)
 		s.Policy = policy(c.Supervisor.RestartFor(s.Name, s.Role))

@@ -24,6 +24,10 @@ func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, err
 		},
 		Model:    &controlv1.Model{Provider: c.Model.Provider, Name: c.Model.Default, Reason: c.Model.Reason},
 		Warnings: append(slices.Clone(c.Warnings), s.misfits()...),
+		Memory:   &controlv1.WorkersMemory{LimitBytes: s.fleet.leaks.total},
+		Enforcement: &controlv1.Enforcement{
+			Memory: keeper(s.enforced.Memory), Processes: keeper(s.enforced.Processes), Detail: s.enforced.Why,
+		},
 	}
 	if p, err := s.sampler.Proc().Process(os.Getpid()); err == nil {
 		r.Supervisor.Fds, r.Supervisor.FdLimit = p.FDs, p.FDLimit
@@ -42,6 +46,14 @@ func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, err
 	r.Turns = &controlv1.TurnCounts{Queued: counts.Queued, Running: counts.Running, Parked: counts.Parked}
 	r.Outbox = &controlv1.OutboxCounts{Pending: counts.OutboxPending, Unknown: counts.OutboxUnknown}
 	return r, nil
+}
+
+// keeper says who holds a limit of workers.
+func keeper(kernel bool) string {
+	if kernel {
+		return "cgroup"
+	}
+	return "watch"
 }
 
 func storeStatus(h store.Health) *controlv1.StoreStatus {

@@ -106,6 +106,7 @@ type supervisor struct {
 	reloading sync.Mutex // held by the one reload that runs
 	current   atomic.Pointer[config.Config]
 	unit      atomic.Pointer[systemd.Settings] // nil if this is no service
+	enforced  worker.Enforced                  // limits of workers that the kernel holds
 	secrets   *redaction
 
 	book      *logs.Book
@@ -178,6 +179,8 @@ func (s *supervisor) open(ctx context.Context) error {
 	for _, w := range c.Warnings {
 		s.log.Warn(w)
 	}
+	s.enforced = worker.Delegate()
+	s.log.Info("limits of workers", "memory", keeper(s.enforced.Memory), "processes", keeper(s.enforced.Processes), "why", s.enforced.Why)
 	if s.notify, err = systemd.NewNotifier(); err != nil {
 		return err
 	}
@@ -197,6 +200,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	s.pairing = pairing.New(c.Home, s.now)
 	s.adapters = newAdapterWatch(s)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
+	s.sampler.Adopt(s.orphans.Owner)
 	s.plugins = s.newPluginHost(plugins, broken)
 	if s.fleet, err = s.makeFleet(list); err != nil {
 		return err

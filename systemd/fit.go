@@ -26,6 +26,7 @@ type Settings struct {
 	StopTimeout  time.Duration // 0: none, it waits for ever
 	Watchdog     time.Duration // 0: none
 	OpenFiles    uint64
+	Delegate     bool // it may divide its control group among its workers
 	Loaded       bool
 }
 
@@ -44,14 +45,15 @@ func OwnUnit() (unit string, user, ok bool) {
 	return unitOfCgroup(string(text))
 }
 
-// unitOfCgroup finds the service in the text of /proc/PID/cgroup: the last part of a path that ends with .service.
+// unitOfCgroup finds the service in the text of /proc/PID/cgroup: the last part of a path that ends with .service, or the one before
+// it where a supervisor has gone into a control group of its own.
 func unitOfCgroup(text string) (unit string, user, ok bool) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 || parts[0] != "0" && parts[1] != "name=systemd" {
 			continue
 		}
-		name := path.Base(parts[2])
+		name := path.Base(strings.TrimSuffix(parts[2], "/supervisor"))
 		if strings.HasSuffix(name, ".service") {
 			return name, strings.Contains(parts[2], "/user@") && !strings.HasPrefix(name, "user@"), true
 		}
@@ -65,7 +67,7 @@ func ReadSettings(ctx context.Context, unit string, user bool) (Settings, error)
 	if err != nil {
 		return Settings{}, ErrNoSystemctl
 	}
-	args := []string{"show", "--property=LoadState,FragmentPath,Type,KillMode,NotifyAccess,TimeoutStopUSec,WatchdogUSec,LimitNOFILE", "--", unit}
+	args := []string{"show", "--property=LoadState,FragmentPath,Type,KillMode,NotifyAccess,TimeoutStopUSec,WatchdogUSec,LimitNOFILE,Delegate", "--", unit}
 	if user {
 		args = append([]string{"--user"}, args...)
 	}
@@ -107,6 +109,8 @@ func parseSettings(text string) Settings {
 			s.Watchdog = parseSpan(value)
 		case "LimitNOFILE":
 			s.OpenFiles = parseLimit(value)
+		case "Delegate":
+			s.Delegate = value == "yes"
 		}
 	}
 	return s
@@ -178,6 +182,9 @@ func (s Settings) Misfits(drain time.Duration) []string {
 	}
 	if s.OpenFiles < leastFiles {
 		list = append(list, fmt.Sprintf("%s has LimitNOFILE=%d, which is too few for the workers' own limits%s", s.Unit, s.OpenFiles, again))
+	}
+	if !s.Delegate {
+		list = append(list, fmt.Sprintf("%s has no Delegate=memory pids, so that the kernel holds no worker to its limits and the supervisor alone watches them%s", s.Unit, again))
 	}
 	return list
 }

@@ -13,6 +13,7 @@ func TestTheOwnUnitIsFoundInTheControlGroup(t *testing.T) {
 	}{
 		"0::/system.slice/hermes-supervisor.service\n":                                           {"hermes-supervisor.service", false, true},
 		"0::/user.slice/user-1000.slice/user@1000.service/app.slice/hermes-supervisor.service\n": {"hermes-supervisor.service", true, true},
+		"0::/system.slice/hermes-supervisor.service/supervisor\n":                                {"hermes-supervisor.service", false, true},
 		"0::/user.slice/user-1000.slice/user@1000.service\n":                                     {"user@1000.service", false, true},
 		"0::/user.slice/user-1000.slice/session-3.scope\n":                                       {},
 		"2:cpu:/x.service\n1:name=systemd:/system.slice/a.service\n0::/\n":                       {"a.service", false, true},
@@ -58,6 +59,7 @@ KillMode=mixed
 LoadState=loaded
 FragmentPath=/etc/systemd/system/hermes-supervisor.service
 LimitNOFILE=65535
+Delegate=yes
 `
 
 func TestAUnitThatDoesNotFitIsSaidInWords(t *testing.T) {
@@ -74,6 +76,7 @@ func TestAUnitThatDoesNotFitIsSaidInWords(t *testing.T) {
 		"KillMode=process":         "workers outlive a supervisor",
 		"KillMode=control-group":   "a stop ends the workers under their turns",
 		"LimitNOFILE=1024":         "LimitNOFILE=1024",
+		"Delegate=no":              "no Delegate=memory pids",
 	} {
 		s := parseSettings(fitting + change + "\n")
 		s.Unit, s.User = "u.service", true

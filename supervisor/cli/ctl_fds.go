@@ -62,12 +62,49 @@ func (p *program) drawFds(c *cobra.Command, f *picture, worker string) error {
 }
 
 func fdTable(w io.Writer, r *controlv1.FdsResponse) error {
-	fmt.Fprintf(w, "%s has %d of %d descriptors\n", printable(r.Worker), own(r), r.Limit)
-	lines := make([][]string, len(r.Fds))
-	for i, f := range r.Fds {
-		lines[i] = []string{strconv.FormatInt(f.Pid, 10), strconv.Itoa(int(f.Fd)), f.Kind, f.Target}
+	fmt.Fprintf(w, "%s has %d of %d descriptors", printable(r.Worker), own(r), r.Limit)
+	if err := fdProcesses(w, r); err != nil {
+		return err
 	}
-	return rows(w, "PID | FD | KIND | TARGET", lines)
+	lines, names := make([][]string, len(r.Fds)), fdNames(r)
+	for i, f := range r.Fds {
+		lines[i] = []string{strconv.FormatInt(f.Pid, 10), names[f.Pid], strconv.Itoa(int(f.Fd)), f.Kind, f.Target}
+	}
+	return rows(w, "PID | PROCESS | FD | KIND | TARGET", lines)
+}
+
+// fdProcesses says which processes below the worker hold descriptors, the most first.
+func fdProcesses(w io.Writer, r *controlv1.FdsResponse) error {
+	if len(r.Processes) < 2 {
+		_, err := fmt.Fprintln(w)
+		return err
+	}
+	below := slices.Clone(r.Processes[1:])
+	slices.SortStableFunc(below, func(a, b *controlv1.FdProcess) int { return cmp.Compare(b.Fds, a.Fds) })
+	sum, lines := int64(0), make([][]string, len(below))
+	for i, p := range below {
+		sum += p.Fds
+		note := ""
+		if p.Detached {
+			note = "in a session of its own"
+		}
+		lines[i] = []string{strconv.FormatInt(p.Pid, 10), p.Name, ratio(p.Fds, p.FdLimit), note}
+	}
+	fmt.Fprintf(w, ", and below it %s %d\n", count(int64(len(below)), "process has", "processes have"), sum)
+	if err := rows(w, "PID | PROCESS | FDS | NOTE", lines); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// fdNames are the names of the processes by pid.
+func fdNames(r *controlv1.FdsResponse) map[int64]string {
+	names := map[int64]string{}
+	for _, p := range r.Processes {
+		names[p.Pid] = p.Name
+	}
+	return names
 }
 
 // own counts the descriptors of the worker itself; its descendants have limits of their own.
@@ -90,27 +127,33 @@ type fdSummaryDoc struct {
 }
 
 type fdGroup struct {
-	Count  int    `json:"count"`
-	Kind   string `json:"kind"`
-	Target string `json:"target"`
+	Count   int    `json:"count"`
+	PID     int64  `json:"pid"`
+	Process string `json:"process"`
+	Kind    string `json:"kind"`
+	Target  string `json:"target"`
 }
 
-// fdGroups counts what is open by target, most first, which shows at once what leaks.
+// fdGroups counts what is open by process and target, most first, which shows at once what leaks, and in whose hands.
 func fdGroups(r *controlv1.FdsResponse) []fdGroup {
-	count := map[[2]string]int{}
+	type key struct {
+		pid          int64
+		kind, target string
+	}
+	count, names := map[key]int{}, fdNames(r)
 	for _, f := range r.Fds {
 		target := f.Target
 		if f.Kind == "socket" || f.Kind == "pipe" {
 			target = f.Kind // each has an inode number of its own
 		}
-		count[[2]string{f.Kind, target}]++
+		count[key{f.Pid, f.Kind, target}]++
 	}
 	groups := make([]fdGroup, 0, len(count))
 	for k, n := range count {
-		groups = append(groups, fdGroup{Count: n, Kind: k[0], Target: k[1]})
+		groups = append(groups, fdGroup{Count: n, PID: k.pid, Process: names[k.pid], Kind: k.kind, Target: k.target})
 	}
 	slices.SortFunc(groups, func(a, b fdGroup) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Target, b.Target))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Target, b.Target), cmp.Compare(a.PID, b.PID))
 	})
 	return groups
 }
@@ -118,7 +161,7 @@ func fdGroups(r *controlv1.FdsResponse) []fdGroup {
 func fdSummary(w io.Writer, groups []fdGroup) error {
 	lines := make([][]string, len(groups))
 	for i, g := range groups {
-		lines[i] = []string{strconv.Itoa(g.Count), g.Kind, g.Target}
+		lines[i] = []string{strconv.Itoa(g.Count), strconv.FormatInt(g.PID, 10), g.Process, g.Kind, g.Target}
 	}
-	return rows(w, "COUNT | KIND | TARGET", lines)
+	return rows(w, "COUNT | PID | PROCESS | KIND | TARGET", lines)
 }

@@ -179,6 +179,9 @@ func supervisorMetrics(r *controlv1.StatusResponse) []metric {
 		one("hermes_supervisor_open_fds", gauge, "Open descriptors of the supervisor.", float64(s.GetFds())),
 		one("hermes_supervisor_max_fds", gauge, "Limit of open descriptors of the supervisor.", float64(s.GetFdLimit())),
 		one("hermes_supervisor_goroutines", gauge, "Goroutines of the supervisor.", float64(s.GetGoroutines())),
+		one("hermes_workers_resident_memory_bytes", gauge, "Resident memory of all workers, the processes below them and their spares.", float64(r.GetMemory().GetRssBytes())),
+		one("hermes_workers_anonymous_memory_bytes", gauge, "The same, of memory that is their own.", float64(r.GetMemory().GetAnonBytes())),
+		one("hermes_workers_memory_limit_bytes", gauge, "Memory of their own that all workers together may hold, 0 for any.", float64(r.GetMemory().GetLimitBytes())),
 		{"hermes_turns", gauge, "Turns that are not done, by state.", []labelled{
 			{[]string{"state", "queued"}, float64(r.GetTurns().GetQueued())},
 			{[]string{"state", "running"}, float64(r.GetTurns().GetRunning())},
@@ -200,11 +203,12 @@ func workerMetrics(workers []*controlv1.WorkerStatus) []metric {
 		}
 		return m
 	}
-	leaks := metric{name: "hermes_worker_leak_suspected", kind: gauge, help: "Whether a worker's descriptors or memory grow and are not given back."}
+	leaks := metric{name: "hermes_worker_leak_suspected", kind: gauge, help: "Whether a worker's descriptors or memory, or the descriptors of a process below it, grow and are not given back."}
 	for _, w := range workers {
-		for _, v := range []struct{ resource, verdict string }{{"fds", w.GetVerdict().GetFds()}, {"memory", w.GetVerdict().GetRss()}} {
-			grows := v.verdict == "leak" || v.verdict == "staircase"
-			leaks.values = append(leaks.values, labelled{[]string{"worker", w.Name, "role", w.Role, "resource", v.resource}, truth(grows)})
+		for _, v := range []struct{ resource, verdict string }{
+			{"fds", w.GetVerdict().GetFds()}, {"memory", w.GetVerdict().GetRss()}, {"fds_below", w.GetVerdict().GetBelow()},
+		} {
+			leaks.values = append(leaks.values, labelled{[]string{"worker", w.Name, "role", w.Role, "resource", v.resource}, truth(grows(v.verdict))})
 		}
 	}
 	return []metric{
@@ -216,6 +220,11 @@ func workerMetrics(workers []*controlv1.WorkerStatus) []metric {
 		each("hermes_worker_open_fds", gauge, "Open descriptors of a worker.", func(w *controlv1.WorkerStatus) float64 { return float64(w.Fds) }),
 		each("hermes_worker_max_fds", gauge, "Limit of open descriptors of a worker.", func(w *controlv1.WorkerStatus) float64 { return float64(w.FdLimit) }),
 		each("hermes_worker_threads", gauge, "Threads of a worker.", func(w *controlv1.WorkerStatus) float64 { return float64(w.Threads) }),
+		each("hermes_worker_below_processes", gauge, "Processes below a worker.", func(w *controlv1.WorkerStatus) float64 { return float64(w.BelowProcesses) }),
+		each("hermes_worker_below_open_fds", gauge, "Open descriptors of the processes below a worker.", func(w *controlv1.WorkerStatus) float64 { return float64(w.BelowFds) }),
+		each("hermes_worker_below_resident_memory_bytes", gauge, "Resident memory of the processes below a worker.", func(w *controlv1.WorkerStatus) float64 { return float64(w.BelowRssBytes) }),
+		each("hermes_worker_spare_ready", gauge, "Whether a process stands by to take over from a worker.", func(w *controlv1.WorkerStatus) float64 { return truth(w.SparePid != 0) }),
+		each("hermes_worker_spare_resident_memory_bytes", gauge, "Resident memory of the process that stands by.", func(w *controlv1.WorkerStatus) float64 { return float64(w.SpareRssBytes) }),
 		each("hermes_worker_in_flight", gauge, "Turns, calls or deliveries that a worker has in hand.", func(w *controlv1.WorkerStatus) float64 { return float64(w.InFlight) }),
 		each("hermes_worker_log_lines_dropped_total", counter, "Log lines of a worker beyond its budget.", func(w *controlv1.WorkerStatus) float64 { return float64(w.LogLinesDropped) }),
 		leaks,

@@ -71,6 +71,7 @@ func (p *program) statusTable(w io.Writer, r *controlv1.StatusResponse) error {
 	list := []string{
 		"home", s.GetHome(),
 		"memory", fmt.Sprintf("%s, %d of %d descriptors, %d goroutines", size(s.GetRssBytes()), s.GetFds(), s.GetFdLimit(), s.GetGoroutines()),
+		"workers", memoryText(r.GetMemory()),
 		"model", modelText(r.GetModel()),
 		"turns", fmt.Sprintf("%d queued, %d running, %d parked", r.GetTurns().GetQueued(), r.GetTurns().GetRunning(), r.GetTurns().GetParked()),
 		"outbox", fmt.Sprintf("%d pending, %d unknown", r.GetOutbox().GetPending(), r.GetOutbox().GetUnknown()),
@@ -106,6 +107,28 @@ func adapterTable(w io.Writer, adapters []*controlv1.AdapterStatus) error {
 		lines[i] = []string{a.Platform, a.State, received, oneLine(a.Detail, maxNote)}
 	}
 	return rows(w, "ADAPTER | STATE | LAST RECEIVED | NOTE", lines)
+}
+
+// memoryText says what all workers hold together.
+func memoryText(m *controlv1.WorkersMemory) string {
+	if m.GetProcesses() == 0 {
+		return "no process"
+	}
+	text := fmt.Sprintf("%s in %s", size(m.GetRssBytes()), count(m.GetProcesses(), "process", "processes"))
+	if m.GetSpares() > 0 {
+		text += fmt.Sprintf(", %s of it in %s", size(m.GetSpareRssBytes()), count(m.GetSpares(), "spare", "spares"))
+	}
+	if m.GetLimitBytes() > 0 {
+		text += fmt.Sprintf("; %s of %s their own", dash(size(m.GetAnonBytes())), size(m.GetLimitBytes()))
+	}
+	return text
+}
+
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func modelText(m *controlv1.Model) string {
@@ -152,9 +175,15 @@ func note(s *controlv1.WorkerStatus) string {
 		parts = append(parts, s.Detail)
 	}
 	for _, v := range []struct{ what, verdict string }{{"descriptors", s.GetVerdict().GetFds()}, {"memory", s.GetVerdict().GetRss()}} {
-		if v.verdict == "leak" || v.verdict == "staircase" {
+		if grows(v.verdict) {
 			parts = append(parts, v.what+": "+v.verdict)
 		}
+	}
+	if v := s.GetVerdict(); v.GetBelowDetail() != "" {
+		parts = append(parts, fmt.Sprintf("descriptors below it: %s, %s", v.Below, v.BelowDetail))
+	}
+	if s.SparePid != 0 {
+		parts = append(parts, "a spare of "+dash(size(s.SpareRssBytes))+" stands by")
 	}
 	if s.LastExit != nil && len(parts) == 0 {
 		parts = append(parts, "last exit: "+exitText(s.LastExit))
@@ -164,6 +193,9 @@ func note(s *controlv1.WorkerStatus) string {
 	}
 	return oneLine(strings.Join(parts, "; "), maxNote)
 }
+
+// grows says whether a verdict is one that ends at the limit.
+func grows(verdict string) bool { return verdict == "leak" || verdict == "staircase" }
 
 func exitText(e *controlv1.ExitStatus) string {
 	text := e.Cause
@@ -205,12 +237,20 @@ func processDetails(s *controlv1.WorkerStatus) []string {
 	if s.Pid == 0 {
 		return nil
 	}
-	return []string{
+	list := []string{
 		"  pid", fmt.Sprintf("%d, up %s", s.Pid, span(s.UptimeSeconds)),
 		"  descriptors", fmt.Sprintf("%d of %d, %s", s.Fds, s.FdLimit, dash(s.GetVerdict().GetFds())),
 		"  memory", fmt.Sprintf("%s, %s of it its own, %s", dash(size(s.RssBytes)), dash(size(s.AnonBytes)), dash(s.GetVerdict().GetRss())),
 		"  work", fmt.Sprintf("%d done, %d running, %.1f %% cpu, %d threads", s.Progress, s.InFlight, s.CpuPercent, s.Threads),
 	}
+	if s.BelowProcesses > 0 {
+		list = append(list, "  below", fmt.Sprintf("%s, %s, %d descriptors, %s", count(s.BelowProcesses, "process", "processes"),
+			dash(size(s.BelowRssBytes)), s.BelowFds, dash(s.GetVerdict().GetBelow())))
+	}
+	if s.SparePid != 0 {
+		list = append(list, "  spare", fmt.Sprintf("pid %d, %s", s.SparePid, dash(size(s.SpareRssBytes))))
+	}
+	return list
 }
 
 // stateText colours a state.

@@ -25,11 +25,16 @@ func someStatus() *controlv1.StatusResponse {
 		Stores: []*controlv1.StoreStatus{{Name: "state", State: "ok"}, {
 			Name: "kanban", State: "degraded", Detail: "writes are refused: disk is full (/h/kanban.db)", Condition: "disk_full", Advice: "make room",
 		}},
-		Warnings: []string{"config.yaml:3: x: is not a key\x1b[2J"},
+		Memory: &controlv1.WorkersMemory{
+			RssBytes: 127 << 20, AnonBytes: 77 << 20, LimitBytes: 12 << 30, Processes: 5, Spares: 1, SpareRssBytes: 14 << 20, SpareAnonBytes: 5 << 20,
+		},
+		Enforcement: &controlv1.Enforcement{Memory: "cgroup", Processes: "cgroup"},
+		Warnings:    []string{"config.yaml:3: x: is not a key\x1b[2J"},
 		Workers: []*controlv1.WorkerStatus{
 			{
 				Name: "agent-1", Role: "agent", State: "ready", Pid: 1001, Fds: 9, FdLimit: 4096, RssBytes: 33 << 20, AnonBytes: 12 << 20,
 				Verdict: &controlv1.Verdict{Fds: "flat", Rss: "plateau"}, UptimeSeconds: 61, Threads: 8, CpuPercent: 1.25, Progress: 7, InFlight: 2,
+				SparePid: 1010, SpareRssBytes: 14 << 20, SpareAnonBytes: 5 << 20,
 			},
 			{
 				Name: "tools", Role: "tools", State: "waiting", Restarts: 3, NextStartSeconds: 1.5,
@@ -37,7 +42,8 @@ func someStatus() *controlv1.StatusResponse {
 			},
 			{
 				Name: "kanban", Role: "kanban", State: "ready", Pid: 1003, Fds: 300, FdLimit: 4096, RssBytes: 11 << 30,
-				Verdict: &controlv1.Verdict{Fds: "leak", Rss: "flat"}, LogLinesDropped: 12,
+				Verdict:        &controlv1.Verdict{Fds: "leak", Rss: "flat", Below: "leak", BelowDetail: "node (process 1020), which holds 900 of 1024"},
+				BelowProcesses: 2, BelowFds: 912, BelowRssBytes: 80 << 20, BelowAnonBytes: 60 << 20, LogLinesDropped: 12,
 				LastExit: &controlv1.ExitStatus{Code: 2, Cause: "crashed", At: 1764600000, Pid: 999},
 			},
 			{Name: "gateway-api", Role: "gateway", State: "failed", Detail: "port 8642 is in use"},
@@ -72,8 +78,8 @@ func TestStatusDocument(t *testing.T) {
 	if v, there := agent["last_exit"]; v != nil || !there {
 		t.Errorf("last_exit is %v, %v; want null", v, there)
 	}
-	if want := map[string]any{"fds": "flat", "rss": "plateau"}; !cmp.Equal(agent["verdict"], any(want)) {
-		t.Errorf("verdict is %v", agent["verdict"])
+	if v := agent["verdict"].(map[string]any); v["fds"] != "flat" || v["rss"] != "plateau" {
+		t.Errorf("verdict is %v", v)
 	}
 	for key, want := range map[string]any{"name": "agent-1", "role": "agent", "restarts": 0.0, "fds": 9.0, "progress": 7.0} {
 		if agent[key] != want {
@@ -162,7 +168,9 @@ func TestEvents(t *testing.T) {
 
 func TestFds(t *testing.T) {
 	r := newRig(t)
-	r.control.fds = &controlv1.FdsResponse{Worker: "tools", Pid: 10, Limit: 4096, Fds: []*controlv1.Fd{
+	r.control.fds = &controlv1.FdsResponse{Worker: "tools", Pid: 10, Limit: 4096, Processes: []*controlv1.FdProcess{
+		{Pid: 10, Name: "hermes-tools", Fds: 3, FdLimit: 4096}, {Pid: 11, Name: "no\x1b[2Jde", Fds: 1, FdLimit: 1024, Detached: true},
+	}, Fds: []*controlv1.Fd{
 		{Fd: 0, Target: "/dev/null", Kind: "device", Pid: 10}, {Fd: 3, Target: "socket:[123]", Kind: "socket", Pid: 10},
 		{Fd: 4, Target: "socket:[124]", Kind: "socket", Pid: 10}, {Fd: 1, Target: "/tmp/a\nb", Kind: "file", Pid: 11},
 	}}

@@ -94,17 +94,17 @@ func TestTelegram(t *testing.T) {
 }
 
 func TestLimitsOfAWorker(t *testing.T) {
-	s := Supervisor{Limits: Limits{FDs: 100, Memory: 1000}, Workers: map[string]Own{
-		"agent": {Limits: Limits{FDs: 200}}, "agent-2": {Limits: Limits{Memory: 3000}}, "tools": {Limits: Limits{FDs: 1, Memory: 2}},
+	s := Supervisor{Limits: Limits{FDs: 100, Memory: 1000, Processes: 64}, Workers: map[string]Own{
+		"agent": {Limits: Limits{FDs: 200}}, "agent-2": {Limits: Limits{Memory: 3000}}, "tools": {Limits: Limits{FDs: 1, Memory: 2, Processes: 3}},
 	}}
 	for _, tt := range []struct {
 		name, role string
 		want       Limits
 	}{
-		{"agent-1", "agent", Limits{200, 1000}},
-		{"agent-2", "agent", Limits{200, 3000}},
-		{"tools", "tools", Limits{1, 2}},
-		{"kanban", "kanban", Limits{100, 1000}},
+		{"agent-1", "agent", Limits{200, 1000, 64}},
+		{"agent-2", "agent", Limits{200, 3000, 64}},
+		{"tools", "tools", Limits{1, 2, 3}},
+		{"kanban", "kanban", Limits{100, 1000, 64}},
 	} {
 		if got := s.LimitsFor(tt.name, tt.role); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)

@@ -127,6 +127,8 @@ type Supervisor struct {
 type Limits struct {
 	FDs    uint64
 	Memory int64 // bytes, of the worker and its descendants
+	// Processes and threads, of the worker and its descendants. Those of plugins are in Plugin.
+	Processes int
 }
 
 // Own is what one worker, or all of a role, has instead of the common values. Zero fields mean those.
@@ -180,6 +182,9 @@ const (
 	defaultFDs = 4096
 	// A worker idles at 15 to 35 MiB; 1 GiB is a shell child's build, not an agent's prompt.
 	defaultMemory = 1 << 30
+	// A build uses some hundreds, a Java program as many threads; what a service may have in all is 4915 on most machines
+	// (TasksMax), and without any left the supervisor cannot go on either.
+	defaultProcesses = 2048
 
 	defaultLogLevel = "info"
 
@@ -215,7 +220,7 @@ func defaults() *Config {
 			SnapshotKeep:     defaultSnapshotKeep,
 			HealthInterval:   defaultHealthInterval,
 			Retention:        defaultRetention,
-			Limits:           Limits{FDs: defaultFDs, Memory: defaultMemory},
+			Limits:           Limits{FDs: defaultFDs, Memory: defaultMemory, Processes: defaultProcesses},
 			Workers:          map[string]Own{},
 			Restart:          Restart{MaxDelay: defaultMaxDelay, Burst: defaultBurst, Window: defaultWindow, SlowLane: defaultSlowLane, Recycles: defaultRecycles},
 			LogLevel:         defaultLogLevel,
@@ -235,6 +240,9 @@ func (s *Supervisor) LimitsFor(name, role string) Limits {
 		}
 		if own := s.Workers[key]; own.Memory != 0 {
 			l.Memory = own.Memory
+		}
+		if own := s.Workers[key]; own.Processes != 0 {
+			l.Processes = own.Processes
 		}
 	}
 	return l

@@ -304,6 +304,7 @@ func limitKeys(s *section, l *Limits) {
 	s.integer("fds", &fds, 64, 1<<20)
 	l.FDs = uint64(fds)
 	s.size("memory", &l.Memory, 64<<20)
+	s.integer("processes", &l.Processes, 64, 1<<20)
 }
 
 func (c *Config) readWorkers(s *section) {
@@ -327,6 +328,9 @@ func (c *Config) readWorkers(s *section) {
 			sub.integer("spares", &own.Spares, 0, 1)
 			restart(sub.section("restart"), &own.Restart)
 			sub.refuseRest()
+		}
+		if own.Processes > 0 && (e.key == "plugin" || strings.HasPrefix(e.key, pluginWorker)) {
+			s.r.problem(e.line, s.key(e.key)+".processes", "is set by supervisor.plugins.NAME.processes")
 		}
 		c.Supervisor.Workers[e.key] = own
 	}

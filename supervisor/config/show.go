@@ -82,15 +82,17 @@ type supervisorDoc struct {
 }
 
 type limitsDoc struct {
-	FDs    uint64 `json:"fds,omitempty" yaml:"fds,omitempty"`
-	Memory string `json:"memory,omitempty" yaml:"memory,omitempty"`
+	FDs       uint64 `json:"fds,omitempty" yaml:"fds,omitempty"`
+	Memory    string `json:"memory,omitempty" yaml:"memory,omitempty"`
+	Processes int    `json:"processes,omitempty" yaml:"processes,omitempty"`
 }
 
 type ownDoc struct {
-	FDs     uint64      `json:"fds,omitempty" yaml:"fds,omitempty"`
-	Memory  string      `json:"memory,omitempty" yaml:"memory,omitempty"`
-	Spares  int         `json:"spares,omitempty" yaml:"spares,omitempty"`
-	Restart *restartDoc `json:"restart,omitempty" yaml:"restart,omitempty"`
+	FDs       uint64      `json:"fds,omitempty" yaml:"fds,omitempty"`
+	Memory    string      `json:"memory,omitempty" yaml:"memory,omitempty"`
+	Processes int         `json:"processes,omitempty" yaml:"processes,omitempty"`
+	Spares    int         `json:"spares,omitempty" yaml:"spares,omitempty"`
+	Restart   *restartDoc `json:"restart,omitempty" yaml:"restart,omitempty"`
 }
 
 type pluginDoc struct {
@@ -154,7 +156,7 @@ func (s *Supervisor) document() supervisorDoc {
 	}
 	for name, own := range s.Workers {
 		l := own.Limits.document()
-		o := ownDoc{FDs: l.FDs, Memory: l.Memory, Spares: own.Spares}
+		o := ownDoc{FDs: l.FDs, Memory: l.Memory, Processes: l.Processes, Spares: own.Spares}
 		if r := own.Restart.document(); r.set() {
 			o.Restart = &r
 		}
@@ -196,7 +198,7 @@ func (d restartDoc) set() bool {
 }
 
 func (l Limits) document() limitsDoc {
-	d := limitsDoc{FDs: l.FDs}
+	d := limitsDoc{FDs: l.FDs, Processes: l.Processes}
 	if l.Memory > 0 {
 		d.Memory = FormatSize(l.Memory)
 	}

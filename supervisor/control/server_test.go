@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
@@ -335,5 +336,17 @@ func TestNoticesStreamAndShutdownReturnsAtOnce(t *testing.T) {
 	cancel()
 	if _, err := s.Recv(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("after the reader left: %v", err)
+	}
+}
+
+func TestWhatAllWorkersHoldHasTheirSparesAndWhatIsBelowThem(t *testing.T) {
+	m := together([]*controlv1.WorkerStatus{
+		{Pid: 1, RssBytes: 100, AnonBytes: 10, SparePid: 2, SpareRssBytes: 50, SpareAnonBytes: 5},
+		{Pid: 3, RssBytes: 1000, AnonBytes: 900, BelowProcesses: 4, BelowRssBytes: 7, BelowAnonBytes: 6},
+		{},
+	}, 5000)
+	want := &controlv1.WorkersMemory{RssBytes: 1157, AnonBytes: 921, LimitBytes: 5000, Processes: 7, Spares: 1, SpareRssBytes: 50, SpareAnonBytes: 5}
+	if !proto.Equal(m, want) {
+		t.Errorf("%v, want %v", m, want)
 	}
 }

@@ -47,7 +47,28 @@ func (c *controlService) Status(ctx context.Context, _ *controlv1.StatusRequest)
 		return nil, err
 	}
 	s.Workers = c.services.Workers.Status()
+	s.Memory = together(s.Workers, s.Memory.GetLimitBytes())
 	return s, nil
+}
+
+// together sums what workers hold.
+func together(workers []*controlv1.WorkerStatus, limit int64) *controlv1.WorkersMemory {
+	m := &controlv1.WorkersMemory{LimitBytes: limit}
+	for _, w := range workers {
+		m.RssBytes += w.RssBytes + w.BelowRssBytes + w.SpareRssBytes
+		m.AnonBytes += w.AnonBytes + w.BelowAnonBytes + w.SpareAnonBytes
+		m.Processes += w.BelowProcesses
+		if w.Pid != 0 {
+			m.Processes++
+		}
+		if w.SparePid != 0 {
+			m.Processes++
+			m.Spares++
+			m.SpareRssBytes += w.SpareRssBytes
+			m.SpareAnonBytes += w.SpareAnonBytes
+		}
+	}
+	return m
 }
 
 func (c *controlService) RestartWorker(ctx context.Context, r *controlv1.RestartWorkerRequest) (*controlv1.RestartWorkerResponse, error) {

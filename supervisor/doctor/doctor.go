@@ -132,6 +132,9 @@ func (s Subject) service(ctx context.Context) (list []Finding) {
 			}
 		}
 	}
+	if e := s.Running.GetEnforcement(); e != nil {
+		list = append(list, limits(e))
+	}
 	if s.Config == nil {
 		return list
 	}
@@ -141,6 +144,16 @@ func (s Subject) service(ctx context.Context) (list []Finding) {
 		list = append(list, Finding{Name: "unit", State: Warn, Detail: what, Advice: advice})
 	}
 	return list
+}
+
+// limits says who holds workers to their limits. The watch alone is enough for all but what takes gigabytes within a second.
+func limits(e *controlv1.Enforcement) Finding {
+	held := map[string]string{"cgroup": "the kernel, in a cgroup of each worker's own", "watch": "the supervisor's watch"}
+	text := fmt.Sprintf("memory is held by %s; processes by %s", held[e.Memory], held[e.Processes])
+	if e.Detail != "" {
+		text += " (" + e.Detail + ")"
+	}
+	return ok("limits", text+"; descriptors always by the kernel")
 }
 
 // permissions looks for files that others can read.

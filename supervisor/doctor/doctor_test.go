@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,18 @@ func TestASoundHomeIsWell(t *testing.T) {
 	}
 	if !doctor.Healthy(list) {
 		t.Error("not healthy")
+	}
+}
+
+func TestWhoHoldsWorkersToTheirLimitsIsSaid(t *testing.T) {
+	s := subject(t)
+	s.Running.Enforcement = &controlv1.Enforcement{Memory: "cgroup", Processes: "cgroup"}
+	if f := find(doctor.Examine(t.Context(), *s, false), "limits"); f.State != doctor.OK || !strings.Contains(f.Detail, "memory is held by the kernel, in a cgroup of each worker's own") {
+		t.Errorf("%+v", f)
+	}
+	s.Running.Enforcement = &controlv1.Enforcement{Memory: "watch", Processes: "watch", Detail: "no cgroups here"}
+	if f := find(doctor.Examine(t.Context(), *s, false), "limits"); f.State != doctor.OK || !strings.Contains(f.Detail, "memory is held by the supervisor's watch; processes by the supervisor's watch (no cgroups here)") {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -1,6 +1,11 @@
 package sample
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 const (
 	// freshMost is how many new pids a round looks at one by one. A machine that makes more within a second is asked for the
@@ -25,6 +30,8 @@ type crowd struct {
 	stirred       bool // a process was made since
 	walk          bool // the children are to be asked for
 	fresh         []Stat
+	owner         func(Stat) int // of an orphan that is ours now; nil: nobody
+	adopted       map[int][]Stat // orphans found in this round, by their owners
 
 	// Where the kernel keeps no lists: the last picture of all processes.
 	table    Table
@@ -81,6 +88,41 @@ func (c *crowd) look() {
 			}
 		}
 	}
+	c.adopt()
+}
+
+// adopt finds the orphans among the children of this process: the new ones, or all when the children are asked for.
+func (c *crowd) adopt() {
+	clear(c.adopted)
+	if c.owner == nil || !c.stirred && !c.walk {
+		return
+	}
+	self, list := os.Getpid(), c.fresh
+	switch {
+	case !c.lists:
+		list = nil
+		for _, pid := range c.table.Children(self) {
+			list = append(list, c.table[pid])
+		}
+	case c.walk:
+		list = nil
+		for _, pid := range c.proc.children(self) {
+			if s, err := c.proc.Stat(pid); err == nil {
+				list = append(list, s)
+			}
+		}
+	}
+	for _, s := range list {
+		if s.PPID != self || s.Zombie() {
+			continue
+		}
+		if pid := c.owner(s); pid != 0 {
+			if c.adopted == nil {
+				c.adopted = map[int][]Stat{}
+			}
+			c.adopted[pid] = append(c.adopted[pid], s)
+		}
+	}
 }
 
 // below returns the processes below pid; known are those of the last round. For a pid that is looked at for the first time
@@ -93,9 +135,15 @@ func (c *crowd) below(pid int, known []Stat, first bool) []Stat {
 		for _, pid := range pids {
 			out = append(out, c.table[pid])
 		}
+		for _, s := range c.adopted[pid] {
+			out = append(out, s)
+			for _, below := range c.table.below(c.families, s.PID) {
+				out = append(out, c.table[below])
+			}
+		}
 		return out
 	case first || c.walk:
-		return c.proc.offspring(pid, known)
+		return c.proc.offspring(pid, append(slices.Clip(known), c.adopted[pid]...))
 	case !c.stirred:
 		return known
 	}
@@ -104,6 +152,12 @@ func (c *crowd) below(pid int, known []Stat, first bool) []Stat {
 	for _, k := range known {
 		if s, err := c.proc.Stat(k.PID); err == nil && s.Start == k.Start && !s.Zombie() {
 			inside[k.PID] = true
+			out = append(out, s)
+		}
+	}
+	for _, s := range c.adopted[pid] {
+		if !inside[s.PID] && c.proc.leads(s.PID) {
+			inside[s.PID] = true
 			out = append(out, s)
 		}
 	}

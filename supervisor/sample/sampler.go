@@ -41,6 +41,11 @@ func (s *Sampler) Proc() Proc { return s.proc }
 // hangs on it, so that an idle supervisor is woken once for all. f must not block. It is called before Run.
 func (s *Sampler) After(f func(now time.Time)) { s.after = append(s.after, f) }
 
+// Adopt names what says to which watched process an orphan belongs that the kernel has given to this process, 0 for none: a
+// command that goes into the background loses its parent within a moment. It is called before Run, and the function from the
+// goroutine of Run.
+func (s *Sampler) Adopt(owner func(Stat) (pid int)) { s.crowd.owner = owner }
+
 // Run samples until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
 	r := newRhythm(s.proc, s.every)

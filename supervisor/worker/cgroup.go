@@ -3,23 +3,41 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// A cgroup holds one process and all that it ever makes, whatever session, group or environment these take. The process puts
-// itself into it before it becomes anything that is not trusted (Spec.CgroupEnv). A nil one holds nothing.
-type cgroup struct{ dir string }
+// A cgroup holds one process and all that it ever makes, whatever session, group or environment these take. A plugin's process
+// puts itself into it before it becomes anything that is not trusted (Spec.CgroupEnv); any other is born in it. A nil one holds
+// nothing.
+type cgroup struct {
+	dir    string
+	self   *os.File // the folder, for a process to be born in
+	events *os.File // memory.events, nil where the kernel holds no limit of memory
+	memory int64    // bytes that the kernel lets it have, 0: any
+	pids   bool     // the kernel holds a limit of processes
+}
+
+// The kernel counts what the watch does not: tables, buffers, files in memory. So its limit lies an eighth above that of the
+// watch, and 16 MiB at least: what is watched is replaced in order or ended with a reason, and the kernel ends what was too quick.
+const (
+	memoryMargin = 8
+	leastMargin  = 16 << 20
+)
 
 // crowdFactor times as many processes as a worker may have is where the kernel stops it, if it counts them for us: what is
 // watched ends the worker and says so, and gets the second that it needs.
 const crowdFactor = 2
 
-// cgroupHome is the folder of the cgroup that this process is in, empty where the kernel has no version 2 of them.
+// cgroupHome is the folder in which the cgroups of workers are made: that of the cgroup that this process is in, or was in
+// before it went into one of its own (Delegate). It is empty where the kernel has no version 2 of them.
 func cgroupHome() string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -29,7 +47,11 @@ func cgroupHome() string {
 	if err != nil {
 		return ""
 	}
-	return cgroupPath(string(mounts), string(own))
+	path := cgroupPath(string(mounts), string(own))
+	if filepath.Base(path) == ownCgroup {
+		return filepath.Dir(path)
+	}
+	return path
 }
 
 // cgroupPath finds the folder in the texts of /proc/self/mountinfo and /proc/self/cgroup.
@@ -55,10 +77,9 @@ func cgroupPath(mounts, own string) string {
 // cgroupName begins the names of all cgroups of a home.
 func cgroupName(home string) string { return "hermes-" + home + "-" }
 
-// makeCgroup makes the cgroup of a worker's process below ours. It returns nil where none can be had: another user's, a
-// kernel before 5.14, a container. What is nil is left to the keeper of orphans alone.
-func makeCgroup(m mark, processes int) *cgroup {
-	home := cgroupHome()
+// makeCgroup makes the cgroup of a worker's process below home. It returns nil where none can be had: another user's, a
+// kernel before 5.14, a container. What is nil is left to the keeper of orphans and to the watch alone.
+func makeCgroup(home string, m mark, limits Limits) *cgroup {
 	if home == "" {
 		return nil
 	}
@@ -70,11 +91,73 @@ func makeCgroup(m mark, processes int) *cgroup {
 		g.remove()
 		return nil
 	}
-	if processes > 0 {
-		// There only if our own cgroup hands the counting on; the watch is what there always is.
-		_ = writeCgroup(g.dir, "pids.max", strconv.Itoa(crowdFactor*processes))
-	}
+	g.limit(limits)
 	return g
+}
+
+// limit has the kernel hold the limits, as far as our own cgroup hands the counting on; the watch is what there always is.
+func (g *cgroup) limit(l Limits) {
+	if l.Processes > 0 {
+		g.pids = writeCgroup(g.dir, "pids.max", strconv.Itoa(crowdFactor*l.Processes)) == nil
+	}
+	if l.Memory <= 0 {
+		return
+	}
+	most := l.Memory + max(l.Memory/memoryMargin, leastMargin)
+	if writeCgroup(g.dir, "memory.max", strconv.FormatInt(most, 10)) != nil {
+		return
+	}
+	// Not there without swap. With it a leak would go on in there, and take the machine's time instead of its memory.
+	_ = writeCgroup(g.dir, "memory.swap.max", "0")
+	g.memory = most
+	g.events, _ = os.Open(filepath.Join(g.dir, "memory.events"))
+}
+
+// open makes the folder known to a process that is to be born in it. Only a limit is worth it: what a worker of ours leaves behind
+// is found without.
+func (g *cgroup) open() *os.File {
+	if g == nil || g.memory == 0 && !g.pids {
+		return nil
+	}
+	g.self, _ = os.OpenFile(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return g.self
+}
+
+// kills returns how many processes in the cgroup the kernel has ended for its limit of memory.
+func (g *cgroup) kills() uint64 {
+	if g == nil || g.events == nil {
+		return 0
+	}
+	var text [512]byte
+	n, err := g.events.ReadAt(text[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	return oomKills(text[:n])
+}
+
+// oomKills finds the count in the text of memory.events.
+func oomKills(text []byte) uint64 {
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// peak returns the most memory that the cgroup has held, 0 where the kernel (before 5.19) does not tell.
+func (g *cgroup) peak() int64 {
+	if g == nil || g.memory == 0 {
+		return 0
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir, "memory.peak"))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n
 }
 
 // end kills what is in the cgroup, waits until it is gone, and removes it. It returns how many processes there were.
@@ -100,9 +183,11 @@ func (g *cgroup) end(reap func()) int {
 
 // remove takes the empty cgroup away. One that is not empty yet stays until the next start of the supervisor.
 func (g *cgroup) remove() {
-	if g != nil {
-		_ = syscall.Rmdir(g.dir)
+	if g == nil {
+		return
 	}
+	_, _ = g.self.Close(), g.events.Close() // nil files only return an error
+	_ = syscall.Rmdir(g.dir)
 }
 
 // endCgroups kills what is in cgroups of this home that earlier supervisors have left, and returns how many there were.

@@ -33,7 +33,7 @@ func TestCgroupPathIsFoundWhereverItIsMounted(t *testing.T) {
 
 func TestNothingLeavesACgroup(t *testing.T) {
 	m := mark{home: "test" + strconv.Itoa(os.Getpid()), run: "run", worker: "plugin-x", incarnation: 1}
-	g := makeCgroup(m, 8)
+	g := makeCgroup(cgroupHome(), m, Limits{Processes: 8})
 	if g == nil {
 		t.Skip("no cgroup can be had here")
 	}

@@ -22,7 +22,7 @@ const (
 	CauseOperator    = "operator"     // a person wanted it
 	CauseHung        = "hung"         // it did not answer its health checks
 	CauseStartFailed = "start_failed" // it never served
-	CauseMemory      = "memory"       // we ended it, as it held more memory than it may
+	CauseMemory      = "memory"       // it held more memory than it may, and was ended by us or by the kernel for its own limit
 	CauseProcesses   = "processes"    // we ended it, as it had more processes and threads than it may
 	CauseOOM         = "oom"          // the kernel ended it for want of memory
 	CauseKilled      = "killed"       // a signal from outside the supervisor
@@ -43,12 +43,14 @@ type Exit struct {
 	Last    sample.Sample
 	Before  []sample.Sample // some of the last minute, oldest first
 	FDLimit int64
+	Peak    int64    // the most memory that its cgroup has held, 0: not known
 	Lines   []string // its last log lines
 
 	sent      []syscall.Signal // by us
 	lastWords string           // a panic's first line
 	memory    int64            // bytes that it might have, 0: any
 	oom       bool             // the kernel has ended some process for want of memory during its life
+	atLimit   bool             // the kernel has ended some process of its own cgroup, at the limit of that
 }
 
 // judge finds cause and message, given the machine before the exit.
@@ -63,6 +65,11 @@ func (e *Exit) judge(m machine) {
 		e.planned(m)
 	case m.state == Starting:
 		e.Cause = CauseStartFailed
+		if e.Signal == "SIGKILL" && e.atLimit {
+			e.Message = e.byKernel()
+		}
+	case e.Signal == "SIGKILL" && e.atLimit:
+		e.Cause, e.Message = CauseMemory, e.byKernel()
 	case e.Signal == "SIGKILL" && e.oom:
 		e.Cause, e.Message = CauseOOM, fmt.Sprintf("the kernel ended it for want of memory; it last held %d MiB", e.Last.RSS>>20)
 	case slices.Contains([]string{"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGSTOP"}, e.Signal):
@@ -79,6 +86,15 @@ func (e *Exit) judge(m machine) {
 	if told != "" && e.Message != told {
 		e.Message = told + "; " + e.Message
 	}
+}
+
+// byKernel says that the kernel has ended it at its own limit.
+func (e *Exit) byKernel() string {
+	text := fmt.Sprintf("the kernel ended it, as it took more memory than it may (%d MiB, and a margin); it last held %d MiB", e.memory>>20, e.Last.Anon>>20)
+	if e.Peak > 0 {
+		text += fmt.Sprintf(" and at most %d MiB", e.Peak>>20)
+	}
+	return text
 }
 
 // wantsMemory says whether the last words are those of a runtime that got no memory from the kernel, which does not call
@@ -153,6 +169,9 @@ func (e *Exit) fields() fields {
 	}
 	if e.By != "" {
 		f["by"] = e.By
+	}
+	if e.Peak > 0 {
+		f["peak_bytes"] = strconv.FormatInt(e.Peak, 10)
 	}
 	if e.Strays > 0 {
 		f["strays"] = strconv.Itoa(e.Strays)

@@ -136,6 +136,9 @@ func (i *instance) overWithin(d time.Duration) bool {
 	}
 }
 
+// limitKills returns how many processes below the worker the kernel has ended for its limit of memory.
+func (i *instance) limitKills() uint64 { return i.process.group.kills() }
+
 // tidy lets go of all that belonged to the process, which is gone or was never there. go-plugin's own clean-up has a watch
 // on it: it waits without limit for a process that will not end.
 func (i *instance) tidy() {
@@ -215,6 +218,11 @@ func (i *instance) exit() Exit {
 	if p.source != nil {
 		e.lastWords = p.source.LastWords()
 		e.Lines = lastLines(p.source.Tail(linesInExit))
+	}
+	select {
+	case <-p.done:
+		e.atLimit, e.Peak = p.limitKills > 0, p.peak
+	default:
 	}
 	e.oom = p.sampler.Proc().OOMKills() > i.oomKills
 	return e

@@ -61,7 +61,7 @@ func (l Leaving) Error() string { return string(l) }
 // Run is the worker's life. It ends the process when ctx ends, with a drain, and returns when the process is gone. It is
 // called once. A Leaving as the cause is told of the end of the process.
 func (w *Worker) Run(ctx context.Context) {
-	l := &life{w: w, m: machine{policy: w.tuned().Policy, lazy: w.spec.Lazy}, over: make(chan struct{}), timer: time.NewTimer(0)}
+	l := &life{w: w, m: w.past.machine(w.tuned().Policy, w.spec.Lazy), last: w.past.last, over: make(chan struct{}), timer: time.NewTimer(0)}
 	defer close(w.gone)
 	defer l.timer.Stop()
 	l.timer.Stop()

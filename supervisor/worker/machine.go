@@ -95,6 +95,9 @@ func (m machine) step(now time.Time, jitter float64, ev any) (machine, []action)
 			return m, nil
 		}
 		if m.state == "" {
+			if m.incarnation > 0 {
+				m.restarts++ // it takes the place of a worker that ran
+			}
 			return m.launch()
 		}
 	case evReady:
@@ -230,6 +233,9 @@ func (m machine) exited(now time.Time, jitter float64, ev evExit) (machine, []ac
 	m.run.Ended = now
 	switch m.intent {
 	case closing:
+		// For the one that may take its place (Past): its settings were changed, as by a restart by hand.
+		m.run.End = ByOperator
+		m.history, _ = m.policy.After(m.history, m.run, jitter)
 		return m, []action{doFinish}
 	case down:
 		m.state, m.intent = Disabled, keep

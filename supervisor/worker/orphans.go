@@ -56,7 +56,7 @@ type Orphans struct {
 
 	mu       sync.Mutex
 	direct   map[int]struct{}    // children that a runner waits for
-	alive    map[mark]struct{}   // workers with a process
+	alive    map[mark]int        // workers with a process, which that is
 	suspects map[identity][]mark // orphans without a mark, and who may have left them
 }
 
@@ -69,7 +69,7 @@ func NewOrphans(runDir string, log hclog.Logger) *Orphans {
 	return &Orphans{
 		pids: err == nil,
 		proc: sample.System, self: os.Getpid(), home: homeOf(runDir), run: newRun(), log: log,
-		direct: map[int]struct{}{}, alive: map[mark]struct{}{},
+		direct: map[int]struct{}{}, alive: map[mark]int{},
 		suspects: map[identity][]mark{},
 	}
 }
@@ -103,7 +103,7 @@ func (o *Orphans) begin(m mark, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.direct[pid] = struct{}{}
-	o.alive[m] = struct{}{}
+	o.alive[m] = pid
 }
 
 // end is called when a worker's process has been waited for; seen are its descendants as they were last sampled. It kills
@@ -121,6 +121,25 @@ func (o *Orphans) end(m mark, pid int, seen []sample.Stat) int {
 	defer o.mu.Unlock()
 	delete(o.alive, m)
 	return n
+}
+
+// Owner returns the process of the worker that an orphan belongs to by its mark, 0 for none: what is no orphan, or has wiped its
+// environment.
+func (o *Orphans) Owner(s sample.Stat) (pid int) {
+	if s.PPID != o.self || o.isDirect(s.PID) {
+		return 0
+	}
+	env, err := o.proc.Environ(s.PID)
+	if err != nil {
+		return 0
+	}
+	m, marked := markOf(env)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !marked || o.alive[m] == s.PID {
+		return 0
+	}
+	return o.alive[m]
 }
 
 // sweep kills and reaps the orphans that belong, with all below them, until there are none.

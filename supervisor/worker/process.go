@@ -47,6 +47,8 @@ type process struct {
 	orphans *Orphans
 	sampler *sample.Sampler
 	cmd     *exec.Cmd
+	// enforced says what the kernel can hold for us.
+	enforced Enforced
 	// socketDir is where the worker's socket is, and no other's.
 	socketDir string
 
@@ -69,33 +71,39 @@ type process struct {
 	clamped bool // the configured limit of open files is above what may be set
 
 	// Set before done is closed.
-	state  *os.ProcessState
-	strays int
-	done   chan struct{} // waited for, strays ended, all output read
+	state      *os.ProcessState
+	strays     int
+	limitKills uint64        // processes that the kernel has ended in its cgroup, for its limit of memory
+	peak       int64         // bytes that the cgroup has held at most, 0: not known
+	done       chan struct{} // waited for, strays ended, all output read
 }
 
 var _ runner.Runner = (*process)(nil)
 
 func newProcess(spec Spec, m mark, env Env) *process {
+	return &process{
+		spec: spec, mark: m, book: env.Log, orphans: env.Orphans, sampler: env.Sampler, enforced: env.Enforced, cmd: command(spec),
+		handshake: newHandshake(), nothing: newHandshake(), done: make(chan struct{}),
+	}
+}
+
+func command(spec Spec) *exec.Cmd {
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Dir = spec.Dir
 	// A group of its own: a signal from a terminal goes to the supervisor alone, and the whole group can be ended at once.
 	// Not Pdeathsig: it fires when the thread that forked ends, and Go's threads come and go.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return &process{
-		spec: spec, mark: m, book: env.Log, orphans: env.Orphans, sampler: env.Sampler, cmd: cmd,
-		handshake: newHandshake(), nothing: newHandshake(), done: make(chan struct{}),
-	}
+	return cmd
 }
 
 // adopt takes what go-plugin wants the process to know: its variables, and the folder for sockets that it made.
 func (p *process) adopt(variables []string, socketDir string) {
 	p.socketDir = socketDir
 	p.cmd.Env = environ(p.spec, p.mark, variables)
-	if p.spec.CgroupEnv == "" {
-		return
+	if p.spec.CgroupEnv == "" && !p.enforced.Memory && !p.enforced.Processes {
+		return // only a limit is worth it: what a worker of ours leaves behind is found without
 	}
-	if p.group = makeCgroup(p.mark, p.spec.Limits.Processes); p.group != nil {
+	if p.group = makeCgroup(cgroupHome(), p.mark, p.spec.Limits); p.group != nil && p.spec.CgroupEnv != "" {
 		p.cmd.Env = append(p.cmd.Env, p.spec.CgroupEnv+"="+p.group.dir)
 	}
 }
@@ -136,7 +144,7 @@ func (p *process) Start(context.Context) error {
 	p.cmd.Stdout, p.cmd.Stderr = pipes.outW, pipes.errW
 	files := p.takeFiles()
 	p.cmd.ExtraFiles = append([]*os.File{pipes.liveR}, files...)
-	err = p.cmd.Start()
+	err = p.spawn()
 	closeAll(files)
 	if err != nil {
 		pipes.close()
@@ -162,6 +170,26 @@ func (p *process) Start(context.Context) error {
 	go p.wait(pid, pipes, &pumps)
 	p.onBorn(pid)
 	return nil
+}
+
+// spawn makes the process, in its cgroup if it has one that it does not go into by itself. Where the kernel does not do that
+// (before 5.7) the watch has to do.
+func (p *process) spawn() error {
+	if p.spec.CgroupEnv == "" {
+		if dir := p.group.open(); dir != nil {
+			p.cmd.SysProcAttr.UseCgroupFD, p.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+		}
+	}
+	err := p.cmd.Start()
+	if err == nil || !p.cmd.SysProcAttr.UseCgroupFD || spawnHopeless(err) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	p.group.remove()
+	p.group = nil
+	again := command(p.spec)
+	again.Env, again.Stdout, again.Stderr, again.ExtraFiles = p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles
+	p.cmd = again
+	return p.cmd.Start()
 }
 
 // takeFiles hands the files over to who closes them: the start, or the end of a start that never came to it.
@@ -209,6 +237,7 @@ func (p *process) limit(pid int) {
 // its group, cannot be given to another process, so that is when the group is killed.
 func (p *process) wait(pid int, pipes pipes, pumps *sync.WaitGroup) {
 	_ = awaitEnd(pid)
+	p.limitKills, p.peak = p.group.kills(), p.group.peak()
 	p.mu.Lock()
 	_ = unix.Kill(-pid, unix.SIGKILL)
 	_ = p.cmd.Wait() // the state says it all; it cannot block, the files are ours

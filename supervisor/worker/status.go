@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
@@ -67,6 +66,8 @@ func (w *Worker) Status() *controlv1.WorkerStatus {
 		last := v.series.Last()
 		s.Fds, s.FdLimit = last.FDs, v.series.FDLimit()
 		s.RssBytes, s.AnonBytes, s.Threads = last.RSS, last.Anon, int64(last.Threads)
+		s.BelowProcesses, s.BelowFds = int64(last.Family.Processes), last.Family.FDs
+		s.BelowRssBytes, s.BelowAnonBytes = last.Family.RSS, last.Family.Anon
 		s.CpuPercent = v.series.CPUPercent()
 	}
 	if !v.began.IsZero() {
@@ -97,37 +98,14 @@ func (v view) detail() string {
 // linesInDetail of the log are enough to see why a start failed; `ctl logs` has the rest.
 const linesInDetail = 3
 
+// LimitKills returns how many processes below the current one the kernel has ended for the worker's limit of memory.
+func (w *Worker) LimitKills() uint64 {
+	v := w.look()
+	if v.body == nil {
+		return 0
+	}
+	return v.body.limitKills()
+}
+
 // Series returns the readings of the current process, nil if none serves.
 func (w *Worker) Series() *sample.Series { return w.look().series }
-
-// Fds lists the open descriptors of the worker and of the processes below it.
-func (w *Worker) Fds() (*controlv1.FdsResponse, error) {
-	pid := w.PID()
-	if pid == 0 {
-		return nil, fmt.Errorf("worker %s has no process: %w", w.spec.Name, ipc.ErrRefused)
-	}
-	return Fds(w.env.Sampler.Proc(), w.spec.Name, pid)
-}
-
-// Fds lists the open descriptors of a process and of all below it, under a name.
-func Fds(proc sample.Proc, name string, pid int) (*controlv1.FdsResponse, error) {
-	limit, err := proc.FDLimit(pid)
-	if err != nil {
-		return nil, fmt.Errorf("descriptors of %s: %w", name, err)
-	}
-	out := &controlv1.FdsResponse{Worker: name, Pid: int64(pid), Limit: limit}
-	below, err := proc.Descendants(pid)
-	if err != nil {
-		return nil, fmt.Errorf("descriptors of %s: %w", name, err)
-	}
-	for _, p := range append([]int{pid}, below...) {
-		handles, err := proc.Handles(p)
-		if err != nil {
-			continue // ended since
-		}
-		for _, h := range handles {
-			out.Fds = append(out.Fds, &controlv1.Fd{Fd: int32(h.FD), Target: h.Target, Kind: h.Kind, Pid: int64(p)})
-		}
-	}
-	return out, nil
-}

@@ -64,6 +64,8 @@ type Limits struct {
 	FDs uint64 // open files, soft and hard
 	// Memory in bytes. The Go runtime of a worker is told to stay a tenth below; the kernel is not asked to enforce it, as
 	// a limit on address space breaks Go programs at once.
+	//
+	// Where the worker has a cgroup of its own, the kernel enforces it as well, a little above.
 	Memory int64
 	// Processes and threads, of the worker and all below it. 0: any number.
 	Processes int
@@ -91,9 +93,11 @@ type Env struct {
 	Orphans *Orphans
 	Busy    func(worker string) bool // whether it has something in hand; nil: it is not known, and taken for yes
 	Starts  *Starts                  // nil: any number of workers starts at a time
-	RunDir  string                   // where sockets are; CheckRunDir says whether it will do
-	Version string                   // of the supervisor; a built-in worker must be of the same
-	Timing  Timing
+	// Enforced is what Delegate has found.
+	Enforced Enforced
+	RunDir   string // where sockets are; CheckRunDir says whether it will do
+	Version  string // of the supervisor; a built-in worker must be of the same
+	Timing   Timing
 }
 
 // Timing bounds each step in a worker's life. Zero fields take the value of DefaultTiming.
@@ -162,6 +166,7 @@ type Worker struct {
 	once   sync.Once
 
 	jitter func() float64
+	past   Past // of the worker whose place it takes
 
 	mu     sync.Mutex
 	view   view // what Status shows
@@ -187,6 +192,7 @@ type body interface {
 	end(from action)       // climb the stop ladder; returns when the process is gone or cannot be ended
 	done() <-chan struct{} // closed when it is gone
 	exit() Exit            // after done
+	limitKills() uint64    // processes below it that the kernel has ended for its limit of memory
 	leaving(Hooks)         // its end is planned; before down
 	tidy()                 // let go of everything that belonged to it; after done
 	series() *sample.Series

@@ -24,10 +24,12 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func topStatus() *controlv1.StatusResponse {
 	r := &controlv1.StatusResponse{
 		Supervisor: &controlv1.Supervisor{Version: "v1", State: "ready", Pid: 7, UptimeSeconds: 93784, RssBytes: 20 << 20, Fds: 79, FdLimit: 65535},
+		Memory:     &controlv1.WorkersMemory{RssBytes: 4 << 30, Processes: 34, Spares: 1, SpareRssBytes: 14 << 20},
 		Turns:      &controlv1.TurnCounts{Queued: 1, Running: 2}, Outbox: &controlv1.OutboxCounts{Pending: 3},
 		Workers: []*controlv1.WorkerStatus{
 			{Name: "tools", State: "ready", Pid: 8, Fds: 13, FdLimit: 4096, RssBytes: 20 << 20, Verdict: &controlv1.Verdict{Fds: "flat", Rss: "flat"}},
-			{Name: "agent-1", State: "ready", Pid: 9, Fds: 999, FdLimit: 4096, RssBytes: 3 << 30, CpuPercent: 12.34, InFlight: 4, Restarts: 2, Verdict: &controlv1.Verdict{Fds: "leak", Rss: "burst"}},
+			{Name: "agent-1", State: "ready", Pid: 9, Fds: 999, FdLimit: 4096, RssBytes: 3 << 30, CpuPercent: 12.34, InFlight: 4, Restarts: 2, Verdict: &controlv1.Verdict{Fds: "leak", Rss: "burst"}, SparePid: 10},
+			{Name: "cron", State: "ready", Pid: 11, Verdict: &controlv1.Verdict{Fds: "flat", Rss: "flat", Below: "leak"}},
 			{Name: "gateway-telegram-with-a-long-name", State: "waiting", NextStartSeconds: 3.2, Restarts: 12, Verdict: &controlv1.Verdict{}},
 			{Name: "gateway-\x1b[2Japi", State: "failed", Detail: "port 8642 is in use", Verdict: &controlv1.Verdict{}},
 		},

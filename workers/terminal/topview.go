@@ -86,7 +86,19 @@ func (m *topModel) head() []string {
 	if list := m.status.GetWarnings(); len(list) > 0 {
 		return append(lines, m.style(styleYellow, m.fit("warning: "+list[0])))
 	}
-	return append(lines, "")
+	return append(lines, m.fit(together(m.status.GetMemory())))
+}
+
+// together says what all workers hold.
+func together(t *controlv1.WorkersMemory) string {
+	if t.GetProcesses() == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("workers: %s in %d processes", sizeOf(t.GetRssBytes()), t.GetProcesses())
+	if t.GetSpares() > 0 {
+		text += fmt.Sprintf(", %s of it in spares (%d)", sizeOf(t.GetSpareRssBytes()), t.GetSpares())
+	}
+	return text
 }
 
 // foot holds what was said last and the keys.
@@ -142,10 +154,19 @@ func (m *topModel) row(w *controlv1.WorkerStatus, chosen bool) string {
 	return line
 }
 
-// topVerdict is the one thing to know of a worker: what grows, else why it does not serve, else what is said of both.
+// topVerdict is the one thing to know of a worker, and whether a spare stands by.
 func topVerdict(w *controlv1.WorkerStatus) (text string, grows bool) {
+	text, grows = oneVerdict(w)
+	if w.SparePid != 0 {
+		text += ", spare"
+	}
+	return text, grows
+}
+
+// oneVerdict is what grows, else why the worker does not serve, else what is said of both.
+func oneVerdict(w *controlv1.WorkerStatus) (text string, grows bool) {
 	fds, rss := w.GetVerdict().GetFds(), w.GetVerdict().GetRss()
-	for _, v := range []struct{ what, verdict string }{{"fds", fds}, {"mem", rss}} {
+	for _, v := range []struct{ what, verdict string }{{"fds", fds}, {"mem", rss}, {"fds below", w.GetVerdict().GetBelow()}} {
 		if v.verdict == "leak" || v.verdict == "staircase" {
 			return v.what + " " + v.verdict, true
 		}

@@ -98,6 +98,8 @@ func beforeServing(fault string) {
 		os.Exit(0)
 	case "slow-start":
 		time.Sleep(time.Duration(argument(2)) * time.Millisecond)
+	case "fd-hog":
+		leakDescriptors(argument(2)) // likewise
 	case "hog":
 		allocate(1 << 30) // a command below a worker
 	case "ignore-term":
@@ -223,6 +225,14 @@ func (r *role) afterServing() {
 		go allocate(argument(2) << 20)
 	case "leak-below":
 		start(original, true, os.Args[0], "hog")
+	case "leak-fds-below": // so many a second, by a child in a session of its own
+		start(original, true, os.Args[0], "fd-hog", os.Args[2])
+	case "leak-fds-astray": // the same by one that has lost its parent at once
+		start(original, true, "sh", "-c", "exec "+os.Args[0]+" fd-hog "+os.Args[2]+" & ")
+	case "crowd": // so many processes
+		for range argument(2) {
+			start(nil, false, "sleep", "1000")
+		}
 	case "drip":
 		// Orphans that end by themselves.
 		for range 10 {

@@ -70,6 +70,8 @@ type StatusResponse struct {
 	Warnings      []string               `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	Stores        []*StoreStatus         `protobuf:"bytes,7,rep,name=stores,proto3" json:"stores,omitempty"`
 	Adapters      []*AdapterStatus       `protobuf:"bytes,8,rep,name=adapters,proto3" json:"adapters,omitempty"`
+	Memory        *WorkersMemory         `protobuf:"bytes,9,opt,name=memory,proto3" json:"memory,omitempty"`
+	Enforcement   *Enforcement           `protobuf:"bytes,10,opt,name=enforcement,proto3" json:"enforcement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,6 +162,175 @@ func (x *StatusResponse) GetAdapters() []*AdapterStatus {
 	return nil
 }
 
+func (x *StatusResponse) GetMemory() *WorkersMemory {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetEnforcement() *Enforcement {
+	if x != nil {
+		return x.Enforcement
+	}
+	return nil
+}
+
+// WorkersMemory is what all workers hold together, with the processes below them and their spares.
+type WorkersMemory struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	RssBytes       int64                  `protobuf:"varint,1,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
+	AnonBytes      int64                  `protobuf:"varint,2,opt,name=anon_bytes,json=anonBytes,proto3" json:"anon_bytes,omitempty"`
+	LimitBytes     int64                  `protobuf:"varint,3,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"` // that they may hold of anonymous memory, 0: any
+	Processes      int64                  `protobuf:"varint,4,opt,name=processes,proto3" json:"processes,omitempty"`
+	Spares         int64                  `protobuf:"varint,5,opt,name=spares,proto3" json:"spares,omitempty"` // processes among them that only stand by
+	SpareRssBytes  int64                  `protobuf:"varint,6,opt,name=spare_rss_bytes,json=spareRssBytes,proto3" json:"spare_rss_bytes,omitempty"`
+	SpareAnonBytes int64                  `protobuf:"varint,7,opt,name=spare_anon_bytes,json=spareAnonBytes,proto3" json:"spare_anon_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WorkersMemory) Reset() {
+	*x = WorkersMemory{}
+	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkersMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkersMemory) ProtoMessage() {}
+
+func (x *WorkersMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkersMemory.ProtoReflect.Descriptor instead.
+func (*WorkersMemory) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkersMemory) GetRssBytes() int64 {
+	if x != nil {
+		return x.RssBytes
+	}
+	return 0
+}
+
+func (x *WorkersMemory) GetAnonBytes() int64 {
+	if x != nil {
+		return x.AnonBytes
+	}
+	return 0
+}
+
+func (x *WorkersMemory) GetLimitBytes() int64 {
+	if x != nil {
+		return x.LimitBytes
+	}
+	return 0
+}
+
+func (x *WorkersMemory) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *WorkersMemory) GetSpares() int64 {
+	if x != nil {
+		return x.Spares
+	}
+	return 0
+}
+
+func (x *WorkersMemory) GetSpareRssBytes() int64 {
+	if x != nil {
+		return x.SpareRssBytes
+	}
+	return 0
+}
+
+func (x *WorkersMemory) GetSpareAnonBytes() int64 {
+	if x != nil {
+		return x.SpareAnonBytes
+	}
+	return 0
+}
+
+// Enforcement says who holds a worker to its limits: cgroup (the kernel, in a cgroup of the worker's own, and the supervisor
+// besides) or watch (the supervisor alone).
+type Enforcement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Memory        string                 `protobuf:"bytes,1,opt,name=memory,proto3" json:"memory,omitempty"`
+	Processes     string                 `protobuf:"bytes,2,opt,name=processes,proto3" json:"processes,omitempty"`
+	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"` // why it is not the kernel
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Enforcement) Reset() {
+	*x = Enforcement{}
+	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Enforcement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Enforcement) ProtoMessage() {}
+
+func (x *Enforcement) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Enforcement.ProtoReflect.Descriptor instead.
+func (*Enforcement) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Enforcement) GetMemory() string {
+	if x != nil {
+		return x.Memory
+	}
+	return ""
+}
+
+func (x *Enforcement) GetProcesses() string {
+	if x != nil {
+		return x.Processes
+	}
+	return ""
+}
+
+func (x *Enforcement) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // AdapterStatus says how a chat platform is reached.
 type AdapterStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -175,7 +346,7 @@ type AdapterStatus struct {
 
 func (x *AdapterStatus) Reset() {
 	*x = AdapterStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +358,7 @@ func (x *AdapterStatus) String() string {
 func (*AdapterStatus) ProtoMessage() {}
 
 func (x *AdapterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +371,7 @@ func (x *AdapterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdapterStatus.ProtoReflect.Descriptor instead.
 func (*AdapterStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{2}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AdapterStatus) GetPlatform() string {
@@ -264,7 +435,7 @@ type Supervisor struct {
 
 func (x *Supervisor) Reset() {
 	*x = Supervisor{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +447,7 @@ func (x *Supervisor) String() string {
 func (*Supervisor) ProtoMessage() {}
 
 func (x *Supervisor) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +460,7 @@ func (x *Supervisor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervisor.ProtoReflect.Descriptor instead.
 func (*Supervisor) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Supervisor) GetPid() int64 {
@@ -393,13 +564,17 @@ type WorkerStatus struct {
 	SparePid         int64                  `protobuf:"varint,20,opt,name=spare_pid,json=sparePid,proto3" json:"spare_pid,omitempty"` // of the process that takes over at a death, 0: none
 	SpareRssBytes    int64                  `protobuf:"varint,21,opt,name=spare_rss_bytes,json=spareRssBytes,proto3" json:"spare_rss_bytes,omitempty"`
 	SpareAnonBytes   int64                  `protobuf:"varint,22,opt,name=spare_anon_bytes,json=spareAnonBytes,proto3" json:"spare_anon_bytes,omitempty"`
+	BelowProcesses   int64                  `protobuf:"varint,23,opt,name=below_processes,json=belowProcesses,proto3" json:"below_processes,omitempty"` // processes below the worker, whatever session they are in
+	BelowFds         int64                  `protobuf:"varint,24,opt,name=below_fds,json=belowFds,proto3" json:"below_fds,omitempty"`
+	BelowRssBytes    int64                  `protobuf:"varint,25,opt,name=below_rss_bytes,json=belowRssBytes,proto3" json:"below_rss_bytes,omitempty"`
+	BelowAnonBytes   int64                  `protobuf:"varint,26,opt,name=below_anon_bytes,json=belowAnonBytes,proto3" json:"below_anon_bytes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +586,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +599,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WorkerStatus) GetName() string {
@@ -581,17 +756,47 @@ func (x *WorkerStatus) GetSpareAnonBytes() int64 {
 	return 0
 }
 
+func (x *WorkerStatus) GetBelowProcesses() int64 {
+	if x != nil {
+		return x.BelowProcesses
+	}
+	return 0
+}
+
+func (x *WorkerStatus) GetBelowFds() int64 {
+	if x != nil {
+		return x.BelowFds
+	}
+	return 0
+}
+
+func (x *WorkerStatus) GetBelowRssBytes() int64 {
+	if x != nil {
+		return x.BelowRssBytes
+	}
+	return 0
+}
+
+func (x *WorkerStatus) GetBelowAnonBytes() int64 {
+	if x != nil {
+		return x.BelowAnonBytes
+	}
+	return 0
+}
+
 type Verdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fds           string                 `protobuf:"bytes,1,opt,name=fds,proto3" json:"fds,omitempty"`
 	Rss           string                 `protobuf:"bytes,2,opt,name=rss,proto3" json:"rss,omitempty"`
+	Below         string                 `protobuf:"bytes,3,opt,name=below,proto3" json:"below,omitempty"`                                // over the descriptors of the processes below the worker: the worst one's, empty if there is none
+	BelowDetail   string                 `protobuf:"bytes,4,opt,name=below_detail,json=belowDetail,proto3" json:"below_detail,omitempty"` // whose that is, where it grows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +808,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +821,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Verdict) GetFds() string {
@@ -629,6 +834,20 @@ func (x *Verdict) GetFds() string {
 func (x *Verdict) GetRss() string {
 	if x != nil {
 		return x.Rss
+	}
+	return ""
+}
+
+func (x *Verdict) GetBelow() string {
+	if x != nil {
+		return x.Below
+	}
+	return ""
+}
+
+func (x *Verdict) GetBelowDetail() string {
+	if x != nil {
+		return x.BelowDetail
 	}
 	return ""
 }
@@ -649,7 +868,7 @@ type ExitStatus struct {
 
 func (x *ExitStatus) Reset() {
 	*x = ExitStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +880,7 @@ func (x *ExitStatus) String() string {
 func (*ExitStatus) ProtoMessage() {}
 
 func (x *ExitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +893,7 @@ func (x *ExitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitStatus.ProtoReflect.Descriptor instead.
 func (*ExitStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExitStatus) GetCode() int32 {
@@ -744,7 +963,7 @@ type TurnCounts struct {
 
 func (x *TurnCounts) Reset() {
 	*x = TurnCounts{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +975,7 @@ func (x *TurnCounts) String() string {
 func (*TurnCounts) ProtoMessage() {}
 
 func (x *TurnCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +988,7 @@ func (x *TurnCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCounts.ProtoReflect.Descriptor instead.
 func (*TurnCounts) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TurnCounts) GetQueued() int64 {
@@ -803,7 +1022,7 @@ type OutboxCounts struct {
 
 func (x *OutboxCounts) Reset() {
 	*x = OutboxCounts{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +1034,7 @@ func (x *OutboxCounts) String() string {
 func (*OutboxCounts) ProtoMessage() {}
 
 func (x *OutboxCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1047,7 @@ func (x *OutboxCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxCounts.ProtoReflect.Descriptor instead.
 func (*OutboxCounts) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OutboxCounts) GetPending() int64 {
@@ -856,7 +1075,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1087,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[9]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1100,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Model) GetProvider() string {
@@ -918,7 +1137,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1149,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[10]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1162,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -990,7 +1209,7 @@ type RestartWorkerRequest struct {
 
 func (x *RestartWorkerRequest) Reset() {
 	*x = RestartWorkerRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1221,7 @@ func (x *RestartWorkerRequest) String() string {
 func (*RestartWorkerRequest) ProtoMessage() {}
 
 func (x *RestartWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[11]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1234,7 @@ func (x *RestartWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RestartWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RestartWorkerRequest) GetName() string {
@@ -1034,7 +1253,7 @@ type RestartWorkerResponse struct {
 
 func (x *RestartWorkerResponse) Reset() {
 	*x = RestartWorkerResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1265,7 @@ func (x *RestartWorkerResponse) String() string {
 func (*RestartWorkerResponse) ProtoMessage() {}
 
 func (x *RestartWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[12]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1278,7 @@ func (x *RestartWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RestartWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RestartWorkerResponse) GetWorker() *WorkerStatus {
@@ -1078,7 +1297,7 @@ type StopWorkerRequest struct {
 
 func (x *StopWorkerRequest) Reset() {
 	*x = StopWorkerRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1309,7 @@ func (x *StopWorkerRequest) String() string {
 func (*StopWorkerRequest) ProtoMessage() {}
 
 func (x *StopWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[13]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1322,7 @@ func (x *StopWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopWorkerRequest.ProtoReflect.Descriptor instead.
 func (*StopWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopWorkerRequest) GetName() string {
@@ -1122,7 +1341,7 @@ type StopWorkerResponse struct {
 
 func (x *StopWorkerResponse) Reset() {
 	*x = StopWorkerResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1353,7 @@ func (x *StopWorkerResponse) String() string {
 func (*StopWorkerResponse) ProtoMessage() {}
 
 func (x *StopWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[14]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1366,7 @@ func (x *StopWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopWorkerResponse.ProtoReflect.Descriptor instead.
 func (*StopWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StopWorkerResponse) GetWorker() *WorkerStatus {
@@ -1166,7 +1385,7 @@ type StartWorkerRequest struct {
 
 func (x *StartWorkerRequest) Reset() {
 	*x = StartWorkerRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1397,7 @@ func (x *StartWorkerRequest) String() string {
 func (*StartWorkerRequest) ProtoMessage() {}
 
 func (x *StartWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[15]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1410,7 @@ func (x *StartWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartWorkerRequest.ProtoReflect.Descriptor instead.
 func (*StartWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StartWorkerRequest) GetName() string {
@@ -1210,7 +1429,7 @@ type StartWorkerResponse struct {
 
 func (x *StartWorkerResponse) Reset() {
 	*x = StartWorkerResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1441,7 @@ func (x *StartWorkerResponse) String() string {
 func (*StartWorkerResponse) ProtoMessage() {}
 
 func (x *StartWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[16]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1454,7 @@ func (x *StartWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartWorkerResponse.ProtoReflect.Descriptor instead.
 func (*StartWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StartWorkerResponse) GetWorker() *WorkerStatus {
@@ -1253,7 +1472,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1484,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[17]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1497,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 type ShutdownResponse struct {
@@ -1289,7 +1508,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1520,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[18]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1533,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 type LogsRequest struct {
@@ -1329,7 +1548,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1560,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[19]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1573,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LogsRequest) GetWorker() string {
@@ -1400,7 +1619,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1631,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[20]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1644,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogLine) GetAt() float64 {
@@ -1491,7 +1710,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1722,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[21]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1735,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EventsRequest) GetAfterId() int64 {
@@ -1577,7 +1796,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1808,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[22]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1821,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Event) GetId() int64 {
@@ -1670,7 +1889,7 @@ type FdsRequest struct {
 
 func (x *FdsRequest) Reset() {
 	*x = FdsRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1901,7 @@ func (x *FdsRequest) String() string {
 func (*FdsRequest) ProtoMessage() {}
 
 func (x *FdsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[23]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1914,7 @@ func (x *FdsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FdsRequest.ProtoReflect.Descriptor instead.
 func (*FdsRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FdsRequest) GetWorker() string {
@@ -1711,13 +1930,14 @@ type FdsResponse struct {
 	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	Fds           []*Fd                  `protobuf:"bytes,4,rep,name=fds,proto3" json:"fds,omitempty"`
+	Processes     []*FdProcess           `protobuf:"bytes,5,rep,name=processes,proto3" json:"processes,omitempty"` // that hold them, the worker first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FdsResponse) Reset() {
 	*x = FdsResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1949,7 @@ func (x *FdsResponse) String() string {
 func (*FdsResponse) ProtoMessage() {}
 
 func (x *FdsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[24]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1962,7 @@ func (x *FdsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FdsResponse.ProtoReflect.Descriptor instead.
 func (*FdsResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FdsResponse) GetWorker() string {
@@ -1773,6 +1993,89 @@ func (x *FdsResponse) GetFds() []*Fd {
 	return nil
 }
 
+func (x *FdsResponse) GetProcesses() []*FdProcess {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+type FdProcess struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           int64                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the command, as the kernel cut it
+	Fds           int64                  `protobuf:"varint,3,opt,name=fds,proto3" json:"fds,omitempty"`
+	FdLimit       int64                  `protobuf:"varint,4,opt,name=fd_limit,json=fdLimit,proto3" json:"fd_limit,omitempty"`
+	Detached      bool                   `protobuf:"varint,5,opt,name=detached,proto3" json:"detached,omitempty"` // it is in another session than the worker, or has lost its parent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FdProcess) Reset() {
+	*x = FdProcess{}
+	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FdProcess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FdProcess) ProtoMessage() {}
+
+func (x *FdProcess) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FdProcess.ProtoReflect.Descriptor instead.
+func (*FdProcess) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *FdProcess) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *FdProcess) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FdProcess) GetFds() int64 {
+	if x != nil {
+		return x.Fds
+	}
+	return 0
+}
+
+func (x *FdProcess) GetFdLimit() int64 {
+	if x != nil {
+		return x.FdLimit
+	}
+	return 0
+}
+
+func (x *FdProcess) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
+}
+
 type Fd struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fd            int32                  `protobuf:"varint,1,opt,name=fd,proto3" json:"fd,omitempty"`
@@ -1785,7 +2088,7 @@ type Fd struct {
 
 func (x *Fd) Reset() {
 	*x = Fd{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2100,7 @@ func (x *Fd) String() string {
 func (*Fd) ProtoMessage() {}
 
 func (x *Fd) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[25]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2113,7 @@ func (x *Fd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fd.ProtoReflect.Descriptor instead.
 func (*Fd) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{25}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Fd) GetFd() int32 {
@@ -1855,7 +2158,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +2170,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[26]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2183,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{26}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SendRequest) GetChatId() string {
@@ -1936,7 +2239,7 @@ type SendResponse struct {
 
 func (x *SendResponse) Reset() {
 	*x = SendResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2251,7 @@ func (x *SendResponse) String() string {
 func (*SendResponse) ProtoMessage() {}
 
 func (x *SendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[27]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2264,7 @@ func (x *SendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResponse.ProtoReflect.Descriptor instead.
 func (*SendResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{27}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SendResponse) GetTurnId() string {
@@ -1994,7 +2297,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2309,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[28]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2322,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{28}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FollowRequest) GetTurnId() string {
@@ -2038,7 +2341,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2353,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[29]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2366,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{29}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InterruptRequest) GetTurnId() string {
@@ -2082,7 +2385,7 @@ type InterruptResponse struct {
 
 func (x *InterruptResponse) Reset() {
 	*x = InterruptResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2397,7 @@ func (x *InterruptResponse) String() string {
 func (*InterruptResponse) ProtoMessage() {}
 
 func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[30]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2410,7 @@ func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
 func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{30}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InterruptResponse) GetInterrupted() bool {
@@ -2127,7 +2430,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2442,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[31]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2455,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{31}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DecideRequest) GetApprovalId() string {
@@ -2179,7 +2482,7 @@ type DecideResponse struct {
 
 func (x *DecideResponse) Reset() {
 	*x = DecideResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2494,7 @@ func (x *DecideResponse) String() string {
 func (*DecideResponse) ProtoMessage() {}
 
 func (x *DecideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[32]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2507,7 @@ func (x *DecideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
 func (*DecideResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{32}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DecideResponse) GetApproved() bool {
@@ -2230,7 +2533,7 @@ type NoticesRequest struct {
 
 func (x *NoticesRequest) Reset() {
 	*x = NoticesRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2545,7 @@ func (x *NoticesRequest) String() string {
 func (*NoticesRequest) ProtoMessage() {}
 
 func (x *NoticesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[33]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2558,7 @@ func (x *NoticesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticesRequest.ProtoReflect.Descriptor instead.
 func (*NoticesRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{33}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NoticesRequest) GetChatId() string {
@@ -2276,7 +2579,7 @@ type OutboxNotice struct {
 
 func (x *OutboxNotice) Reset() {
 	*x = OutboxNotice{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2591,7 @@ func (x *OutboxNotice) String() string {
 func (*OutboxNotice) ProtoMessage() {}
 
 func (x *OutboxNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[34]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2604,7 @@ func (x *OutboxNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxNotice.ProtoReflect.Descriptor instead.
 func (*OutboxNotice) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{34}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OutboxNotice) GetOutboxId() int64 {
@@ -2334,7 +2637,7 @@ type AcknowledgeRequest struct {
 
 func (x *AcknowledgeRequest) Reset() {
 	*x = AcknowledgeRequest{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2649,7 @@ func (x *AcknowledgeRequest) String() string {
 func (*AcknowledgeRequest) ProtoMessage() {}
 
 func (x *AcknowledgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[35]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2662,7 @@ func (x *AcknowledgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{35}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AcknowledgeRequest) GetOutboxId() int64 {
@@ -2377,7 +2680,7 @@ type AcknowledgeResponse struct {
 
 func (x *AcknowledgeResponse) Reset() {
 	*x = AcknowledgeResponse{}
-	mi := &file_hermes_control_v1_control_proto_msgTypes[36]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2692,7 @@ func (x *AcknowledgeResponse) String() string {
 func (*AcknowledgeResponse) ProtoMessage() {}
 
 func (x *AcknowledgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_control_proto_msgTypes[36]
+	mi := &file_hermes_control_v1_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2705,7 @@ func (x *AcknowledgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{36}
+	return file_hermes_control_v1_control_proto_rawDescGZIP(), []int{39}
 }
 
 var File_hermes_control_v1_control_proto protoreflect.FileDescriptor
@@ -2410,7 +2713,7 @@ var File_hermes_control_v1_control_proto protoreflect.FileDescriptor
 const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"\x1fhermes/control/v1/control.proto\x12\x11hermes.control.v1\x1a\x19hermes/turn/v1/turn.proto\"\x0f\n" +
-	"\rStatusRequest\"\xba\x03\n" +
+	"\rStatusRequest\"\xb6\x04\n" +
 	"\x0eStatusResponse\x12=\n" +
 	"\n" +
 	"supervisor\x18\x01 \x01(\v2\x1d.hermes.control.v1.SupervisorR\n" +
@@ -2421,7 +2724,24 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x05model\x18\x05 \x01(\v2\x18.hermes.control.v1.ModelR\x05model\x12\x1a\n" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x126\n" +
 	"\x06stores\x18\a \x03(\v2\x1e.hermes.control.v1.StoreStatusR\x06stores\x12<\n" +
-	"\badapters\x18\b \x03(\v2 .hermes.control.v1.AdapterStatusR\badapters\"\xaa\x01\n" +
+	"\badapters\x18\b \x03(\v2 .hermes.control.v1.AdapterStatusR\badapters\x128\n" +
+	"\x06memory\x18\t \x01(\v2 .hermes.control.v1.WorkersMemoryR\x06memory\x12@\n" +
+	"\venforcement\x18\n" +
+	" \x01(\v2\x1e.hermes.control.v1.EnforcementR\venforcement\"\xf4\x01\n" +
+	"\rWorkersMemory\x12\x1b\n" +
+	"\trss_bytes\x18\x01 \x01(\x03R\brssBytes\x12\x1d\n" +
+	"\n" +
+	"anon_bytes\x18\x02 \x01(\x03R\tanonBytes\x12\x1f\n" +
+	"\vlimit_bytes\x18\x03 \x01(\x03R\n" +
+	"limitBytes\x12\x1c\n" +
+	"\tprocesses\x18\x04 \x01(\x03R\tprocesses\x12\x16\n" +
+	"\x06spares\x18\x05 \x01(\x03R\x06spares\x12&\n" +
+	"\x0fspare_rss_bytes\x18\x06 \x01(\x03R\rspareRssBytes\x12(\n" +
+	"\x10spare_anon_bytes\x18\a \x01(\x03R\x0espareAnonBytes\"[\n" +
+	"\vEnforcement\x12\x16\n" +
+	"\x06memory\x18\x01 \x01(\tR\x06memory\x12\x1c\n" +
+	"\tprocesses\x18\x02 \x01(\tR\tprocesses\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xaa\x01\n" +
 	"\rAdapterStatus\x12\x1a\n" +
 	"\bplatform\x18\x01 \x01(\tR\bplatform\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x14\n" +
@@ -2445,7 +2765,7 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	" \x01(\x03R\n" +
 	"goroutines\x12\x1d\n" +
 	"\n" +
-	"anon_bytes\x18\v \x01(\x03R\tanonBytes\"\xd1\x05\n" +
+	"anon_bytes\x18\v \x01(\x03R\tanonBytes\"\xe9\x06\n" +
 	"\fWorkerStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -2471,10 +2791,16 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x11log_lines_dropped\x18\x13 \x01(\x03R\x0flogLinesDropped\x12\x1b\n" +
 	"\tspare_pid\x18\x14 \x01(\x03R\bsparePid\x12&\n" +
 	"\x0fspare_rss_bytes\x18\x15 \x01(\x03R\rspareRssBytes\x12(\n" +
-	"\x10spare_anon_bytes\x18\x16 \x01(\x03R\x0espareAnonBytes\"-\n" +
+	"\x10spare_anon_bytes\x18\x16 \x01(\x03R\x0espareAnonBytes\x12'\n" +
+	"\x0fbelow_processes\x18\x17 \x01(\x03R\x0ebelowProcesses\x12\x1b\n" +
+	"\tbelow_fds\x18\x18 \x01(\x03R\bbelowFds\x12&\n" +
+	"\x0fbelow_rss_bytes\x18\x19 \x01(\x03R\rbelowRssBytes\x12(\n" +
+	"\x10below_anon_bytes\x18\x1a \x01(\x03R\x0ebelowAnonBytes\"f\n" +
 	"\aVerdict\x12\x10\n" +
 	"\x03fds\x18\x01 \x01(\tR\x03fds\x12\x10\n" +
-	"\x03rss\x18\x02 \x01(\tR\x03rss\"\xac\x01\n" +
+	"\x03rss\x18\x02 \x01(\tR\x03rss\x12\x14\n" +
+	"\x05below\x18\x03 \x01(\tR\x05below\x12!\n" +
+	"\fbelow_detail\x18\x04 \x01(\tR\vbelowDetail\"\xac\x01\n" +
 	"\n" +
 	"ExitStatus\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
@@ -2555,12 +2881,19 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"$\n" +
 	"\n" +
 	"FdsRequest\x12\x16\n" +
-	"\x06worker\x18\x01 \x01(\tR\x06worker\"v\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"\xb2\x01\n" +
 	"\vFdsResponse\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12'\n" +
-	"\x03fds\x18\x04 \x03(\v2\x15.hermes.control.v1.FdR\x03fds\"R\n" +
+	"\x03fds\x18\x04 \x03(\v2\x15.hermes.control.v1.FdR\x03fds\x12:\n" +
+	"\tprocesses\x18\x05 \x03(\v2\x1c.hermes.control.v1.FdProcessR\tprocesses\"z\n" +
+	"\tFdProcess\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\x03R\x03pid\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03fds\x18\x03 \x01(\x03R\x03fds\x12\x19\n" +
+	"\bfd_limit\x18\x04 \x01(\x03R\afdLimit\x12\x1a\n" +
+	"\bdetached\x18\x05 \x01(\bR\bdetached\"R\n" +
 	"\x02Fd\x12\x0e\n" +
 	"\x02fd\x18\x01 \x01(\x05R\x02fd\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x12\n" +
@@ -2634,98 +2967,104 @@ func file_hermes_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_hermes_control_v1_control_proto_rawDescData
 }
 
-var file_hermes_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_hermes_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_hermes_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 0: hermes.control.v1.StatusRequest
 	(*StatusResponse)(nil),        // 1: hermes.control.v1.StatusResponse
-	(*AdapterStatus)(nil),         // 2: hermes.control.v1.AdapterStatus
-	(*Supervisor)(nil),            // 3: hermes.control.v1.Supervisor
-	(*WorkerStatus)(nil),          // 4: hermes.control.v1.WorkerStatus
-	(*Verdict)(nil),               // 5: hermes.control.v1.Verdict
-	(*ExitStatus)(nil),            // 6: hermes.control.v1.ExitStatus
-	(*TurnCounts)(nil),            // 7: hermes.control.v1.TurnCounts
-	(*OutboxCounts)(nil),          // 8: hermes.control.v1.OutboxCounts
-	(*Model)(nil),                 // 9: hermes.control.v1.Model
-	(*StoreStatus)(nil),           // 10: hermes.control.v1.StoreStatus
-	(*RestartWorkerRequest)(nil),  // 11: hermes.control.v1.RestartWorkerRequest
-	(*RestartWorkerResponse)(nil), // 12: hermes.control.v1.RestartWorkerResponse
-	(*StopWorkerRequest)(nil),     // 13: hermes.control.v1.StopWorkerRequest
-	(*StopWorkerResponse)(nil),    // 14: hermes.control.v1.StopWorkerResponse
-	(*StartWorkerRequest)(nil),    // 15: hermes.control.v1.StartWorkerRequest
-	(*StartWorkerResponse)(nil),   // 16: hermes.control.v1.StartWorkerResponse
-	(*ShutdownRequest)(nil),       // 17: hermes.control.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 18: hermes.control.v1.ShutdownResponse
-	(*LogsRequest)(nil),           // 19: hermes.control.v1.LogsRequest
-	(*LogLine)(nil),               // 20: hermes.control.v1.LogLine
-	(*EventsRequest)(nil),         // 21: hermes.control.v1.EventsRequest
-	(*Event)(nil),                 // 22: hermes.control.v1.Event
-	(*FdsRequest)(nil),            // 23: hermes.control.v1.FdsRequest
-	(*FdsResponse)(nil),           // 24: hermes.control.v1.FdsResponse
-	(*Fd)(nil),                    // 25: hermes.control.v1.Fd
-	(*SendRequest)(nil),           // 26: hermes.control.v1.SendRequest
-	(*SendResponse)(nil),          // 27: hermes.control.v1.SendResponse
-	(*FollowRequest)(nil),         // 28: hermes.control.v1.FollowRequest
-	(*InterruptRequest)(nil),      // 29: hermes.control.v1.InterruptRequest
-	(*InterruptResponse)(nil),     // 30: hermes.control.v1.InterruptResponse
-	(*DecideRequest)(nil),         // 31: hermes.control.v1.DecideRequest
-	(*DecideResponse)(nil),        // 32: hermes.control.v1.DecideResponse
-	(*NoticesRequest)(nil),        // 33: hermes.control.v1.NoticesRequest
-	(*OutboxNotice)(nil),          // 34: hermes.control.v1.OutboxNotice
-	(*AcknowledgeRequest)(nil),    // 35: hermes.control.v1.AcknowledgeRequest
-	(*AcknowledgeResponse)(nil),   // 36: hermes.control.v1.AcknowledgeResponse
-	nil,                           // 37: hermes.control.v1.LogLine.FieldsEntry
-	nil,                           // 38: hermes.control.v1.Event.FieldsEntry
-	(*v1.TurnEvent)(nil),          // 39: hermes.turn.v1.TurnEvent
+	(*WorkersMemory)(nil),         // 2: hermes.control.v1.WorkersMemory
+	(*Enforcement)(nil),           // 3: hermes.control.v1.Enforcement
+	(*AdapterStatus)(nil),         // 4: hermes.control.v1.AdapterStatus
+	(*Supervisor)(nil),            // 5: hermes.control.v1.Supervisor
+	(*WorkerStatus)(nil),          // 6: hermes.control.v1.WorkerStatus
+	(*Verdict)(nil),               // 7: hermes.control.v1.Verdict
+	(*ExitStatus)(nil),            // 8: hermes.control.v1.ExitStatus
+	(*TurnCounts)(nil),            // 9: hermes.control.v1.TurnCounts
+	(*OutboxCounts)(nil),          // 10: hermes.control.v1.OutboxCounts
+	(*Model)(nil),                 // 11: hermes.control.v1.Model
+	(*StoreStatus)(nil),           // 12: hermes.control.v1.StoreStatus
+	(*RestartWorkerRequest)(nil),  // 13: hermes.control.v1.RestartWorkerRequest
+	(*RestartWorkerResponse)(nil), // 14: hermes.control.v1.RestartWorkerResponse
+	(*StopWorkerRequest)(nil),     // 15: hermes.control.v1.StopWorkerRequest
+	(*StopWorkerResponse)(nil),    // 16: hermes.control.v1.StopWorkerResponse
+	(*StartWorkerRequest)(nil),    // 17: hermes.control.v1.StartWorkerRequest
+	(*StartWorkerResponse)(nil),   // 18: hermes.control.v1.StartWorkerResponse
+	(*ShutdownRequest)(nil),       // 19: hermes.control.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 20: hermes.control.v1.ShutdownResponse
+	(*LogsRequest)(nil),           // 21: hermes.control.v1.LogsRequest
+	(*LogLine)(nil),               // 22: hermes.control.v1.LogLine
+	(*EventsRequest)(nil),         // 23: hermes.control.v1.EventsRequest
+	(*Event)(nil),                 // 24: hermes.control.v1.Event
+	(*FdsRequest)(nil),            // 25: hermes.control.v1.FdsRequest
+	(*FdsResponse)(nil),           // 26: hermes.control.v1.FdsResponse
+	(*FdProcess)(nil),             // 27: hermes.control.v1.FdProcess
+	(*Fd)(nil),                    // 28: hermes.control.v1.Fd
+	(*SendRequest)(nil),           // 29: hermes.control.v1.SendRequest
+	(*SendResponse)(nil),          // 30: hermes.control.v1.SendResponse
+	(*FollowRequest)(nil),         // 31: hermes.control.v1.FollowRequest
+	(*InterruptRequest)(nil),      // 32: hermes.control.v1.InterruptRequest
+	(*InterruptResponse)(nil),     // 33: hermes.control.v1.InterruptResponse
+	(*DecideRequest)(nil),         // 34: hermes.control.v1.DecideRequest
+	(*DecideResponse)(nil),        // 35: hermes.control.v1.DecideResponse
+	(*NoticesRequest)(nil),        // 36: hermes.control.v1.NoticesRequest
+	(*OutboxNotice)(nil),          // 37: hermes.control.v1.OutboxNotice
+	(*AcknowledgeRequest)(nil),    // 38: hermes.control.v1.AcknowledgeRequest
+	(*AcknowledgeResponse)(nil),   // 39: hermes.control.v1.AcknowledgeResponse
+	nil,                           // 40: hermes.control.v1.LogLine.FieldsEntry
+	nil,                           // 41: hermes.control.v1.Event.FieldsEntry
+	(*v1.TurnEvent)(nil),          // 42: hermes.turn.v1.TurnEvent
 }
 var file_hermes_control_v1_control_proto_depIdxs = []int32{
-	3,  // 0: hermes.control.v1.StatusResponse.supervisor:type_name -> hermes.control.v1.Supervisor
-	4,  // 1: hermes.control.v1.StatusResponse.workers:type_name -> hermes.control.v1.WorkerStatus
-	7,  // 2: hermes.control.v1.StatusResponse.turns:type_name -> hermes.control.v1.TurnCounts
-	8,  // 3: hermes.control.v1.StatusResponse.outbox:type_name -> hermes.control.v1.OutboxCounts
-	9,  // 4: hermes.control.v1.StatusResponse.model:type_name -> hermes.control.v1.Model
-	10, // 5: hermes.control.v1.StatusResponse.stores:type_name -> hermes.control.v1.StoreStatus
-	2,  // 6: hermes.control.v1.StatusResponse.adapters:type_name -> hermes.control.v1.AdapterStatus
-	5,  // 7: hermes.control.v1.WorkerStatus.verdict:type_name -> hermes.control.v1.Verdict
-	6,  // 8: hermes.control.v1.WorkerStatus.last_exit:type_name -> hermes.control.v1.ExitStatus
-	4,  // 9: hermes.control.v1.RestartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
-	4,  // 10: hermes.control.v1.StopWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
-	4,  // 11: hermes.control.v1.StartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
-	37, // 12: hermes.control.v1.LogLine.fields:type_name -> hermes.control.v1.LogLine.FieldsEntry
-	38, // 13: hermes.control.v1.Event.fields:type_name -> hermes.control.v1.Event.FieldsEntry
-	25, // 14: hermes.control.v1.FdsResponse.fds:type_name -> hermes.control.v1.Fd
-	0,  // 15: hermes.control.v1.Control.Status:input_type -> hermes.control.v1.StatusRequest
-	11, // 16: hermes.control.v1.Control.RestartWorker:input_type -> hermes.control.v1.RestartWorkerRequest
-	13, // 17: hermes.control.v1.Control.StopWorker:input_type -> hermes.control.v1.StopWorkerRequest
-	15, // 18: hermes.control.v1.Control.StartWorker:input_type -> hermes.control.v1.StartWorkerRequest
-	17, // 19: hermes.control.v1.Control.Shutdown:input_type -> hermes.control.v1.ShutdownRequest
-	19, // 20: hermes.control.v1.Control.Logs:input_type -> hermes.control.v1.LogsRequest
-	21, // 21: hermes.control.v1.Control.Events:input_type -> hermes.control.v1.EventsRequest
-	23, // 22: hermes.control.v1.Control.Fds:input_type -> hermes.control.v1.FdsRequest
-	26, // 23: hermes.control.v1.Chat.Send:input_type -> hermes.control.v1.SendRequest
-	28, // 24: hermes.control.v1.Chat.Follow:input_type -> hermes.control.v1.FollowRequest
-	29, // 25: hermes.control.v1.Chat.Interrupt:input_type -> hermes.control.v1.InterruptRequest
-	31, // 26: hermes.control.v1.Chat.Decide:input_type -> hermes.control.v1.DecideRequest
-	33, // 27: hermes.control.v1.Chat.Notices:input_type -> hermes.control.v1.NoticesRequest
-	35, // 28: hermes.control.v1.Chat.Acknowledge:input_type -> hermes.control.v1.AcknowledgeRequest
-	1,  // 29: hermes.control.v1.Control.Status:output_type -> hermes.control.v1.StatusResponse
-	12, // 30: hermes.control.v1.Control.RestartWorker:output_type -> hermes.control.v1.RestartWorkerResponse
-	14, // 31: hermes.control.v1.Control.StopWorker:output_type -> hermes.control.v1.StopWorkerResponse
-	16, // 32: hermes.control.v1.Control.StartWorker:output_type -> hermes.control.v1.StartWorkerResponse
-	18, // 33: hermes.control.v1.Control.Shutdown:output_type -> hermes.control.v1.ShutdownResponse
-	20, // 34: hermes.control.v1.Control.Logs:output_type -> hermes.control.v1.LogLine
-	22, // 35: hermes.control.v1.Control.Events:output_type -> hermes.control.v1.Event
-	24, // 36: hermes.control.v1.Control.Fds:output_type -> hermes.control.v1.FdsResponse
-	27, // 37: hermes.control.v1.Chat.Send:output_type -> hermes.control.v1.SendResponse
-	39, // 38: hermes.control.v1.Chat.Follow:output_type -> hermes.turn.v1.TurnEvent
-	30, // 39: hermes.control.v1.Chat.Interrupt:output_type -> hermes.control.v1.InterruptResponse
-	32, // 40: hermes.control.v1.Chat.Decide:output_type -> hermes.control.v1.DecideResponse
-	34, // 41: hermes.control.v1.Chat.Notices:output_type -> hermes.control.v1.OutboxNotice
-	36, // 42: hermes.control.v1.Chat.Acknowledge:output_type -> hermes.control.v1.AcknowledgeResponse
-	29, // [29:43] is the sub-list for method output_type
-	15, // [15:29] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	5,  // 0: hermes.control.v1.StatusResponse.supervisor:type_name -> hermes.control.v1.Supervisor
+	6,  // 1: hermes.control.v1.StatusResponse.workers:type_name -> hermes.control.v1.WorkerStatus
+	9,  // 2: hermes.control.v1.StatusResponse.turns:type_name -> hermes.control.v1.TurnCounts
+	10, // 3: hermes.control.v1.StatusResponse.outbox:type_name -> hermes.control.v1.OutboxCounts
+	11, // 4: hermes.control.v1.StatusResponse.model:type_name -> hermes.control.v1.Model
+	12, // 5: hermes.control.v1.StatusResponse.stores:type_name -> hermes.control.v1.StoreStatus
+	4,  // 6: hermes.control.v1.StatusResponse.adapters:type_name -> hermes.control.v1.AdapterStatus
+	2,  // 7: hermes.control.v1.StatusResponse.memory:type_name -> hermes.control.v1.WorkersMemory
+	3,  // 8: hermes.control.v1.StatusResponse.enforcement:type_name -> hermes.control.v1.Enforcement
+	7,  // 9: hermes.control.v1.WorkerStatus.verdict:type_name -> hermes.control.v1.Verdict
+	8,  // 10: hermes.control.v1.WorkerStatus.last_exit:type_name -> hermes.control.v1.ExitStatus
+	6,  // 11: hermes.control.v1.RestartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
+	6,  // 12: hermes.control.v1.StopWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
+	6,  // 13: hermes.control.v1.StartWorkerResponse.worker:type_name -> hermes.control.v1.WorkerStatus
+	40, // 14: hermes.control.v1.LogLine.fields:type_name -> hermes.control.v1.LogLine.FieldsEntry
+	41, // 15: hermes.control.v1.Event.fields:type_name -> hermes.control.v1.Event.FieldsEntry
+	28, // 16: hermes.control.v1.FdsResponse.fds:type_name -> hermes.control.v1.Fd
+	27, // 17: hermes.control.v1.FdsResponse.processes:type_name -> hermes.control.v1.FdProcess
+	0,  // 18: hermes.control.v1.Control.Status:input_type -> hermes.control.v1.StatusRequest
+	13, // 19: hermes.control.v1.Control.RestartWorker:input_type -> hermes.control.v1.RestartWorkerRequest
+	15, // 20: hermes.control.v1.Control.StopWorker:input_type -> hermes.control.v1.StopWorkerRequest
+	17, // 21: hermes.control.v1.Control.StartWorker:input_type -> hermes.control.v1.StartWorkerRequest
+	19, // 22: hermes.control.v1.Control.Shutdown:input_type -> hermes.control.v1.ShutdownRequest
+	21, // 23: hermes.control.v1.Control.Logs:input_type -> hermes.control.v1.LogsRequest
+	23, // 24: hermes.control.v1.Control.Events:input_type -> hermes.control.v1.EventsRequest
+	25, // 25: hermes.control.v1.Control.Fds:input_type -> hermes.control.v1.FdsRequest
+	29, // 26: hermes.control.v1.Chat.Send:input_type -> hermes.control.v1.SendRequest
+	31, // 27: hermes.control.v1.Chat.Follow:input_type -> hermes.control.v1.FollowRequest
+	32, // 28: hermes.control.v1.Chat.Interrupt:input_type -> hermes.control.v1.InterruptRequest
+	34, // 29: hermes.control.v1.Chat.Decide:input_type -> hermes.control.v1.DecideRequest
+	36, // 30: hermes.control.v1.Chat.Notices:input_type -> hermes.control.v1.NoticesRequest
+	38, // 31: hermes.control.v1.Chat.Acknowledge:input_type -> hermes.control.v1.AcknowledgeRequest
+	1,  // 32: hermes.control.v1.Control.Status:output_type -> hermes.control.v1.StatusResponse
+	14, // 33: hermes.control.v1.Control.RestartWorker:output_type -> hermes.control.v1.RestartWorkerResponse
+	16, // 34: hermes.control.v1.Control.StopWorker:output_type -> hermes.control.v1.StopWorkerResponse
+	18, // 35: hermes.control.v1.Control.StartWorker:output_type -> hermes.control.v1.StartWorkerResponse
+	20, // 36: hermes.control.v1.Control.Shutdown:output_type -> hermes.control.v1.ShutdownResponse
+	22, // 37: hermes.control.v1.Control.Logs:output_type -> hermes.control.v1.LogLine
+	24, // 38: hermes.control.v1.Control.Events:output_type -> hermes.control.v1.Event
+	26, // 39: hermes.control.v1.Control.Fds:output_type -> hermes.control.v1.FdsResponse
+	30, // 40: hermes.control.v1.Chat.Send:output_type -> hermes.control.v1.SendResponse
+	42, // 41: hermes.control.v1.Chat.Follow:output_type -> hermes.turn.v1.TurnEvent
+	33, // 42: hermes.control.v1.Chat.Interrupt:output_type -> hermes.control.v1.InterruptResponse
+	35, // 43: hermes.control.v1.Chat.Decide:output_type -> hermes.control.v1.DecideResponse
+	37, // 44: hermes.control.v1.Chat.Notices:output_type -> hermes.control.v1.OutboxNotice
+	39, // 45: hermes.control.v1.Chat.Acknowledge:output_type -> hermes.control.v1.AcknowledgeResponse
+	32, // [32:46] is the sub-list for method output_type
+	18, // [18:32] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_hermes_control_v1_control_proto_init() }
@@ -2739,7 +3078,7 @@ func file_hermes_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_control_v1_control_proto_rawDesc), len(file_hermes_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
