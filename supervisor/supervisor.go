@@ -179,8 +179,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	for _, w := range c.Warnings {
 		s.log.Warn(w)
 	}
-	s.enforced = worker.Delegate()
-	s.log.Info("limits of workers", "memory", keeper(s.enforced.Memory), "processes", keeper(s.enforced.Processes), "why", s.enforced.Why)
+	s.divide()
 	if s.notify, err = systemd.NewNotifier(); err != nil {
 		return err
 	}
@@ -188,6 +187,8 @@ func (s *supervisor) open(ctx context.Context) error {
 		return err
 	}
 	s.sampler = sample.NewSampler(sample.System, sampleInterval)
+	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
+	s.sampler.Adopt(s.orphans.Owner)
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
@@ -199,8 +200,6 @@ func (s *supervisor) open(ctx context.Context) error {
 	s.onClose(s.hub.Close)
 	s.pairing = pairing.New(c.Home, s.now)
 	s.adapters = newAdapterWatch(s)
-	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
-	s.sampler.Adopt(s.orphans.Owner)
 	s.plugins = s.newPluginHost(plugins, broken)
 	if s.fleet, err = s.makeFleet(list); err != nil {
 		return err
@@ -211,6 +210,12 @@ func (s *supervisor) open(ctx context.Context) error {
 	}
 	s.cleanUpAfterTheLast()
 	return s.listen()
+}
+
+// divide has the kernel hold limits of workers, where it can be had.
+func (s *supervisor) divide() {
+	s.enforced = worker.Delegate()
+	s.log.Info("limits of workers", "memory", keeper(s.enforced.Memory), "processes", keeper(s.enforced.Processes), "why", s.enforced.Why)
 }
 
 // cleanUpAfterTheLast removes what a supervisor of this home that was killed could not.

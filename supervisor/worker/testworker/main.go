@@ -179,6 +179,8 @@ func report() {
 // afterServing has the faults of a worker that serves.
 func (r *role) afterServing() {
 	switch r.fault {
+	case "grandchild", "setsid", "setsid-stderr", "unmarked", "stubborn-group", "leak-below", "leak-fds-below", "leak-fds-astray", "crowd", "drip":
+		below(r.fault)
 	case "bad-json":
 		fmt.Fprintln(original, `{"@message":1}`)
 		fmt.Fprintln(original, `{"@level":null,"@message":{}}`)
@@ -197,18 +199,6 @@ func (r *role) afterServing() {
 		go flood()
 	case "prints":
 		fmt.Println("printed after the handshake")
-	case "grandchild":
-		start(original, false, "sleep", "1000")
-	case "setsid":
-		start(nil, true, "sleep", "1000")
-	case "setsid-stderr":
-		start(original, true, "sleep", "1000")
-	case "unmarked":
-		cmd := exec.Command("env", "-i", "/bin/sleep", "1000")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		_ = cmd.Start()
-	case "stubborn-group":
-		start(nil, false, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 	case "panic":
 		go func() { time.Sleep(20 * time.Millisecond); panic("the sky is falling") }()
 	case "exit-0":
@@ -223,6 +213,24 @@ func (r *role) afterServing() {
 		go leakDescriptors(argument(2))
 	case "leak-memory": // so many MiB a second
 		go allocate(argument(2) << 20)
+	}
+}
+
+// below has the faults of what a worker leaves below it.
+func below(fault string) {
+	switch fault {
+	case "grandchild":
+		start(original, false, "sleep", "1000")
+	case "setsid":
+		start(nil, true, "sleep", "1000")
+	case "setsid-stderr":
+		start(original, true, "sleep", "1000")
+	case "unmarked":
+		cmd := exec.Command("env", "-i", "/bin/sleep", "1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_ = cmd.Start()
+	case "stubborn-group":
+		start(nil, false, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 	case "leak-below":
 		start(original, true, os.Args[0], "hog")
 	case "leak-fds-below": // so many a second, by a child in a session of its own
