@@ -179,16 +179,13 @@ func (s *supervisor) open(ctx context.Context) error {
 	for _, w := range c.Warnings {
 		s.log.Warn(w)
 	}
-	s.divide()
 	if s.notify, err = systemd.NewNotifier(); err != nil {
 		return err
 	}
 	if err := s.openStores(ctx); err != nil {
 		return err
 	}
-	s.sampler = sample.NewSampler(sample.System, sampleInterval)
-	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
-	s.sampler.Adopt(s.orphans.Owner)
+	s.watchProcesses()
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
@@ -212,8 +209,11 @@ func (s *supervisor) open(ctx context.Context) error {
 	return s.listen()
 }
 
-// divide has the kernel hold limits of workers, where it can be had.
-func (s *supervisor) divide() {
+// watchProcesses makes what finds the processes of workers, and has the kernel hold their limits where that can be had.
+func (s *supervisor) watchProcesses() {
+	s.sampler = sample.NewSampler(sample.System, sampleInterval)
+	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
+	s.sampler.Adopt(s.orphans.Owner)
 	s.enforced = worker.Delegate()
 	s.log.Info("limits of workers", "memory", keeper(s.enforced.Memory), "processes", keeper(s.enforced.Processes), "why", s.enforced.Why)
 }
