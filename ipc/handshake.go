@@ -27,6 +27,9 @@ const (
 	// LivenessFDEnv names the inherited descriptor that reads EOF when the supervisor is gone. A worker that
 	// sees EOF there ends within a second, whatever it is doing.
 	LivenessFDEnv = "HERMES_LIVENESS_FD"
+	// HostFDEnv names the inherited descriptor over which a built-in worker calls the host services: one end of a pair of
+	// sockets without a name, whose other end only the supervisor has. A worker that has none dials the broker.
+	HostFDEnv = "HERMES_HOST_FD"
 	// MaxMessageBytes bounds one message in both directions. Larger data is streamed. gRPC's own default for
 	// received messages is 4 MiB on servers and none on go-plugin's clients, which is too little and too much.
 	MaxMessageBytes = 8 << 20

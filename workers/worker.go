@@ -118,7 +118,8 @@ func Main(name string, role Role) {
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(opts, ipc.ServerOptions(nil, w.panicked)...)...)
 		},
-		Logger: log,
+		TLSProvider: serverTLS,
+		Logger:      log,
 	})
 	exit("connection closed")
 }
@@ -206,7 +207,7 @@ func (w *worker) Init(_ context.Context, req *workerv1.InitRequest) (*workerv1.I
 	if v := ipc.Version(); req.SupervisorVersion != v {
 		return nil, fmt.Errorf("this %s is version %s, the supervisor is %s: %w; install both from one build", w.roleName, v, req.SupervisorVersion, ipc.ErrRefused)
 	}
-	conn, err := w.broker.DialWithOptions(req.HostBrokerId, ipc.DialOptions()...)
+	conn, err := w.dialHost(req.HostBrokerId)
 	if err != nil {
 		return nil, fmt.Errorf("dial host services: %w", err)
 	}

@@ -86,6 +86,16 @@ func isHandshake(line []byte) bool {
 	return network == "unix" || network == "tcp"
 }
 
+// withCertificate puts a certificate that was named before the handshake into its field for one, if that is empty.
+func withCertificate(line, certificate []byte) []byte {
+	parts := bytes.Split(bytes.TrimSpace(line), []byte{'|'})
+	if len(parts) < 6 || len(parts[5]) > 0 {
+		return line
+	}
+	parts[5] = certificate
+	return bytes.Join(parts, []byte{'|'})
+}
+
 func isNumber(b []byte) bool {
 	if len(b) == 0 || len(b) > 9 {
 		return false

@@ -153,6 +153,9 @@ func (i *instance) tidy() {
 	if server != nil {
 		server.Stop()
 	}
+	if conn := i.process.takeHost(); conn != nil { // it was never served
+		_ = conn.Close()
+	}
 	if i.client != nil && !i.letGo() {
 		i.log.Error("go-plugin does not let go of a process; its goroutines are lost", "pid", i.id())
 	}

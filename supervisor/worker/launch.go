@@ -210,14 +210,14 @@ func (l *launcher) clientConfig(inst *instance) (*plugin.ClientConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		security, variables = config, []string{clientCertEnv + "=" + cert}
+		security, variables = config, []string{ipc.ClientCertEnv + "=" + cert}
 	}
 	return &plugin.ClientConfig{
 		HandshakeConfig:     ipc.Handshake,
 		VersionedPlugins:    ipc.Versions(nil),
 		AllowedProtocols:    []plugin.Protocol{plugin.ProtocolGRPC},
 		TLSConfig:           security,
-		GRPCBrokerMultiplex: !l.spec.Plain,
+		GRPCBrokerMultiplex: !l.spec.Plain && !l.spec.ownSocket(), // its sessions ask each other twice a minute whether they live
 		SkipHostEnv:         true,
 		// Ours comes first, so that the worker's stacks are seen.
 		StartTimeout:     l.env.Timing.Start + l.env.Timing.Quit + time.Second,
@@ -255,19 +255,17 @@ func (l *launcher) dialOptions(inst *instance) []grpc.DialOption {
 
 // serveHost offers the host services to the worker. It returns when the worker can dial them.
 func (l *launcher) serveHost(inst *instance) error {
+	if conn := inst.process.takeHost(); conn != nil {
+		server := l.hostServer(inst, nil)
+		go func() { _ = server.Serve(listenOnce(conn)) }() // until tidy stops it
+		return nil
+	}
 	id := inst.peer.Broker.NextId()
 	inst.brokerID = id
 	serving := make(chan struct{})
 	go inst.peer.Broker.AcceptAndServe(id, func(opts []grpc.ServerOption) *grpc.Server {
-		s := grpc.NewServer(append(opts, ipc.ServerOptions(inst.identify, inst.panicked)...)...)
-		if l.hooks.Register != nil {
-			l.hooks.Register(s)
-		}
-		inst.mu.Lock()
-		inst.server = s
-		inst.mu.Unlock()
-		close(serving)
-		return s
+		defer close(serving)
+		return l.hostServer(inst, opts)
 	})
 	select {
 	case <-serving:
@@ -277,6 +275,18 @@ func (l *launcher) serveHost(inst *instance) error {
 	case <-time.After(l.env.Timing.Start):
 		return errors.New("its connection for host services could not be made")
 	}
+}
+
+// hostServer makes the server of the host services of one process.
+func (l *launcher) hostServer(inst *instance, opts []grpc.ServerOption) *grpc.Server {
+	s := grpc.NewServer(append(opts, ipc.ServerOptions(inst.identify, inst.panicked)...)...)
+	if l.hooks.Register != nil {
+		l.hooks.Register(s)
+	}
+	inst.mu.Lock()
+	defer inst.mu.Unlock()
+	inst.server = s
+	return s
 }
 
 // initialise makes the first call, which starts the worker's own work.

@@ -146,7 +146,7 @@ func (o *Orphans) Owner(s sample.Stat) (pid int) {
 func (o *Orphans) sweep(belongs func(sample.Stat) bool) int {
 	killed := map[identity]bool{}
 	for deadline := time.Now().Add(strayLimit); ; {
-		table, err := o.proc.Table()
+		table, below, err := o.children()
 		if err != nil {
 			o.log.Error("cannot look for orphans", "error", err)
 			return len(killed)
@@ -156,10 +156,10 @@ func (o *Orphans) sweep(belongs func(sample.Stat) bool) int {
 			if !belongs(table[child]) {
 				continue
 			}
-			for _, pid := range append(table.Descendants(child), child) {
+			for _, s := range append(below(child), table[child]) {
 				left++
-				killed[identityOf(table[pid])] = true
-				o.kill(table[pid])
+				killed[identityOf(s)] = true
+				o.kill(s)
 			}
 		}
 		if left == 0 {
@@ -172,6 +172,31 @@ func (o *Orphans) sweep(belongs func(sample.Stat) bool) int {
 		time.Sleep(strayPoll)
 		o.reap()
 	}
+}
+
+// children returns our children that are no worker's process, and how to find what is below one. A replacement waits for
+// this, so it is the kernel's list of our own children where it keeps one, and not a picture of all processes.
+func (o *Orphans) children() (ours sample.Table, below func(pid int) []sample.Stat, err error) {
+	pids, ok := o.proc.Children(o.self)
+	if !ok {
+		all, err := o.proc.Table()
+		return all, func(pid int) (list []sample.Stat) {
+			for _, d := range all.Descendants(pid) {
+				list = append(list, all[d])
+			}
+			return list
+		}, err
+	}
+	ours = sample.Table{}
+	for _, pid := range pids {
+		if o.isDirect(pid) {
+			continue
+		}
+		if s, err := o.proc.Stat(pid); err == nil {
+			ours[pid] = s
+		}
+	}
+	return ours, o.proc.Below, nil
 }
 
 // orphans returns our children that nobody here started.
@@ -291,7 +316,7 @@ func (o *Orphans) reap() {
 }
 
 func (o *Orphans) reapBehind() {
-	table, err := o.proc.Table()
+	table, _, err := o.children()
 	if err != nil {
 		return
 	}

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +25,8 @@ import (
 )
 
 const (
-	// livenessFD is the first descriptor after the standard ones, where ExtraFiles begin.
+	// livenessFD is the first descriptor after the standard ones, where ExtraFiles begin. Spec.Files come next, and then the
+	// socket for host services.
 	livenessFD = 3
 	// handshakeLines is how far into stdout the handshake is looked for. A library that prints a banner is no reason to
 	// refuse a worker; one that goes on printing is not ours.
@@ -62,6 +65,7 @@ type process struct {
 	reaped  bool
 	group   *cgroup          // nil: it has none
 	files   []*os.File       // inherited beyond the usual ones
+	host    net.Conn         // our end of the socket for host services, until it is served; nil: it has none
 	sent    []syscall.Signal // by us, in order
 
 	// Set by Start, before it returns.
@@ -99,6 +103,9 @@ func command(spec Spec) *exec.Cmd {
 // adopt takes what go-plugin wants the process to know: its variables, and the folder for sockets that it made.
 func (p *process) adopt(variables []string, socketDir string) {
 	p.socketDir = socketDir
+	if p.spec.ownSocket() {
+		variables = append(variables, ipc.HostFDEnv+"="+strconv.Itoa(livenessFD+1+len(p.files)))
+	}
 	p.cmd.Env = environ(p.spec, p.mark, variables)
 	if p.spec.CgroupEnv == "" && !p.enforced.Memory && !p.enforced.Processes {
 		return // only a limit is worth it: what a worker of ours leaves behind is found without
@@ -143,6 +150,16 @@ func (p *process) Start(context.Context) error {
 	p.cmd.Stdin = nil // /dev/null
 	p.cmd.Stdout, p.cmd.Stderr = pipes.outW, pipes.errW
 	files := p.takeFiles()
+	if p.spec.ownSocket() {
+		ours, theirs, err := socketPair()
+		if err != nil {
+			closeAll(files)
+			pipes.close()
+			return fmt.Errorf("start %s: %w", p.spec.Path, err)
+		}
+		p.setHost(ours)
+		files = append(files, theirs)
+	}
 	p.cmd.ExtraFiles = append([]*os.File{pipes.liveR}, files...)
 	err = p.spawn()
 	closeAll(files)
@@ -199,6 +216,21 @@ func (p *process) takeFiles() []*os.File {
 	files := p.files
 	p.files = nil
 	return files
+}
+
+func (p *process) setHost(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.host = conn
+}
+
+// takeHost hands the socket for host services over to who serves or closes it.
+func (p *process) takeHost() net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn := p.host
+	p.host = nil
+	return conn
 }
 
 func closeAll(files []*os.File) {
@@ -268,14 +300,19 @@ func (p *process) wait(pid int, pipes pipes, pumps *sync.WaitGroup) {
 func (p *process) pumpStdout(r io.Reader) {
 	lines := logs.NewLineReader(r)
 	var first string
+	var certificate []byte
 	for n := range handshakeLines {
 		line, cut, err := lines.Next()
 		if err != nil {
 			return
 		}
 		if isHandshake(line) {
-			p.handshake.give(line)
+			p.handshake.give(withCertificate(line, certificate))
 			break
+		}
+		if c, ok := ipc.CutCertificate(line); ok {
+			certificate = bytes.Clone(c)
+			continue
 		}
 		p.source.Line(logs.StreamStdout, line, cut)
 		if n == 0 {
