@@ -3,19 +3,38 @@ package sample
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 )
 
 // listsChildren says whether the kernel keeps a list of the children of each thread (CONFIG_PROC_CHILDREN), so that the
 // processes below one are found without a look at all others.
 func (p Proc) listsChildren() bool {
-	if !p.kernel() {
-		return false
-	}
-	self := os.Getpid()
-	_, err := os.Stat(p.path(self, "task/"+strconv.Itoa(self)+"/children"))
+	return p.kernel() && kernelLists(string(p))
+}
+
+var systemLists = sync.OnceValue(func() bool { return kernelLists(string(System)) })
+
+func kernelLists(root string) bool {
+	self := strconv.Itoa(os.Getpid())
+	_, err := os.Stat(root + "/" + self + "/task/" + self + "/children")
 	return err == nil
 }
+
+// Children returns the pids whose parent is pid; ok is false where the kernel keeps no lists of them. A list that changes while
+// it is read may lack one, so it is read twice.
+func (p Proc) Children(pid int) (pids []int, ok bool) {
+	if p != System || !p.kernel() || !systemLists() {
+		return nil, false
+	}
+	pids = append(p.children(pid), p.children(pid)...)
+	slices.Sort(pids)
+	return slices.Compact(pids), true
+}
+
+// Below returns the processes below pid, by the kernel's lists of children.
+func (p Proc) Below(pid int) []Stat { return p.offspring(pid, nil) }
 
 // children returns the pids whose parent is pid. More than about a thousand a thread are cut.
 func (p Proc) children(pid int) []int {

@@ -96,10 +96,10 @@ func TestNewProcessesAreFoundWithoutAWalk(t *testing.T) {
 	}
 	c := crowd{proc: System, lists: true}
 	self := os.Getpid()
-	c.look()
+	c.look(true)
 	known := c.below(self, nil, true)
 	pid, printed := household(t, `sh -c 'sleep 1000 & echo $!; wait' & wait`)
-	c.look()
+	c.look(true)
 	if c.walk {
 		t.Skip("other programs make too many processes")
 	}
@@ -117,7 +117,7 @@ func TestNewProcessesAreFoundWithoutAWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		c.look()
+		c.look(true)
 		if known = c.below(self, known, false); !slices.Contains(pids(known), printed[0]) {
 			return
 		}

@@ -66,13 +66,15 @@ func (c *crowd) lastPID() (n int, ok bool) {
 	return parseLastPID(text)
 }
 
-// look begins a round. New pids are looked at in two rounds: one that is given out and not yet there is found in the second.
-func (c *crowd) look() {
+// look begins a round. Ran says whether any watched process, or one below it, has run since the last round or in the one before:
+// what sleeps makes no processes, whatever others on the machine do. New pids are looked at in two rounds: one that is given out
+// and not yet there is found in the second.
+func (c *crowd) look(ran bool) {
 	newest, ok := c.lastPID()
 	first := c.rounds == 0
 	from := c.older
-	c.stirred = !ok || first || newest != c.older
-	c.walk = !ok || first || newest < from || newest-from > freshMost || c.rounds%walkEvery == 0
+	c.stirred = !ok || first || newest != c.older && ran
+	c.walk = !ok || first || ran && (newest < from || newest-from > freshMost) || c.rounds%walkEvery == 0
 	c.rounds++
 	c.older, c.newest = c.newest, newest
 	c.fresh = c.fresh[:0]

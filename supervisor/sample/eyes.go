@@ -21,6 +21,7 @@ type eyes struct {
 	fds  int // the folder, by name only: its size is the number of descriptors
 	comm string
 	buf  [512]byte
+	memo memo
 }
 
 // open returns the eyes on a process, nil if its files cannot be kept open.
@@ -70,6 +71,23 @@ func (e *eyes) look(pid int) (Process, error) {
 	if e.shut {
 		return Process{}, gone(pid, unix.ESRCH)
 	}
+	spent, known := e.memo.asleep(pid)
+	if known {
+		return e.memo.seen, nil
+	}
+	p, err := e.readAll(pid)
+	e.memo = memo{spent: spent, seen: p}
+	return p, err
+}
+
+// awake says whether the process had run at the last look.
+func (e *eyes) awake() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.memo.slept == 0
+}
+
+func (e *eyes) readAll(pid int) (Process, error) {
 	text, err := e.read(e.stat)
 	if err != nil {
 		return Process{}, gone(pid, err)

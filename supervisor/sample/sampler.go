@@ -92,28 +92,32 @@ func (s *Sampler) watch(pid int, alone bool) (*Series, error) {
 }
 
 func (s *Sampler) tick(now time.Time) {
-	s.crowd.look()
-	for _, r := range s.watched() {
+	watched := s.watched()
+	ran := false
+	for _, r := range watched {
 		p, err := s.reading(r)
 		if err == nil && p.Start != r.start {
 			err = ErrGone
 		}
-		if err != nil {
-			if errors.Is(err, ErrGone) {
-				r.Stop()
-			}
-			continue
+		if errors.Is(err, ErrGone) {
+			r.Stop()
 		}
-		if p.Zombie() || p.RSS == 0 {
-			continue // it is ending: what it held a moment ago is the better evidence
+		// What it held a moment before its end is the better evidence.
+		r.now, r.read = p, err == nil && !p.Zombie() && p.RSS != 0
+		r.stirs = r.stirs<<1 | r.stirring()
+		ran = ran || !r.alone && r.stirs&3 != 0
+	}
+	s.crowd.look(ran)
+	for _, r := range watched {
+		switch {
+		case !r.read:
+		case r.alone:
+			r.add(now, r.now, Family{}, nil)
+		default:
+			below := s.crowd.below(r.pid, r.Descendants(), !r.looked)
+			r.looked = true
+			r.add(now, r.now, s.family(r, below), below)
 		}
-		if r.alone {
-			r.add(now, p, Family{}, nil)
-			continue
-		}
-		below := s.crowd.below(r.pid, r.Descendants(), !r.looked)
-		r.looked = true
-		r.add(now, p, s.family(below), below)
 	}
 	s.ticks.Add(1)
 }
@@ -156,10 +160,16 @@ func (r *Series) use() (Process, error) {
 	return p, err
 }
 
-func (s *Sampler) family(below []Stat) Family {
+// family adds up what is below a process. What sleeps there is not read again.
+func (s *Sampler) family(r *Series, below []Stat) Family {
 	var f Family
+	known := r.kin
+	r.kin = nil
+	if len(below) > 0 {
+		r.kin = make(map[int]memo, len(below))
+	}
 	for _, d := range below {
-		p, err := s.proc.use(d.PID)
+		p, err := s.relative(r, known[d.PID], d)
 		if err != nil || p.Start != d.Start || p.Zombie() {
 			continue
 		}
@@ -172,6 +182,36 @@ func (s *Sampler) family(below []Stat) Family {
 	return f
 }
 
+// stirring is 1 if the process has run since the last round, or what is below it in the round before.
+func (r *Series) stirring() uint8 {
+	if r.eyes == nil || r.eyes.awake() {
+		return 1
+	}
+	for _, m := range r.kin {
+		if m.slept == 0 {
+			return 1
+		}
+	}
+	return 0
+}
+
+// relative reads one process below another, or remembers what it read.
+func (s *Sampler) relative(r *Series, m memo, d Stat) (Process, error) {
+	if !s.proc.kernel() {
+		return s.proc.use(d.PID)
+	}
+	spent, known := m.asleep(d.PID)
+	if !known || m.seen.Start != d.Start {
+		p, err := s.proc.use(d.PID)
+		if err != nil {
+			return p, err
+		}
+		m = memo{spent: spent, seen: p}
+	}
+	r.kin[d.PID] = m
+	return m.seen, nil
+}
+
 // A Series is the readings of one process. It is safe for concurrent use.
 type Series struct {
 	pid     int
@@ -182,6 +222,12 @@ type Series struct {
 	eyes    *eyes // nil: its files are opened for each reading
 	alone   bool  // what is below it is not read
 	looked  bool  // for descendants, by the goroutine of Sampler.Run
+
+	// For the goroutine of Sampler.Run alone:
+	now   Process      // the reading of this round, if read says so
+	read  bool
+	kin   map[int]memo // what is below, by pid
+	stirs uint8        // a bit for each of the last rounds, the newest lowest: whether anything of it may have run
 
 	mu         sync.Mutex
 	seconds    ring
