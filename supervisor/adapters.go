@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// adapterLook is how often each adapter is asked how it does.
-	adapterLook = 15 * time.Second
+	// adapterLook is how often each adapter is asked how it does, at the moment at which idle workers are asked whether they
+	// live. A gateway that says that its state has changed is asked at once.
+	adapterLook = 20 * time.Second
 	// adapterAnswer is how long it may take; Status asks nobody.
 	adapterAnswer = time.Second
 	// conflictPatience is how long a conflict may last before the home chat hears of it: the one of a restart, with the
@@ -39,6 +40,8 @@ type adapterWatch struct {
 	notice func(ctx context.Context, r store.OutboxRow, kind string, pause time.Duration) (bool, error)
 	home   func(platform string) string // chat for such words, "" if none
 
+	changed chan struct{} // rings when a gateway has something to say
+
 	mu   sync.Mutex
 	list map[string]*adapterState // by platform
 }
@@ -53,7 +56,8 @@ type adapterState struct {
 }
 
 func newAdapterWatch(s *supervisor) *adapterWatch {
-	w := &adapterWatch{now: s.now, record: s.journal.Record, notice: s.store.PutNotice, list: map[string]*adapterState{}}
+	w := &adapterWatch{now: s.now, record: s.journal.Record, notice: s.store.PutNotice,
+		changed: make(chan struct{}, 1), list: map[string]*adapterState{}}
 	w.home = func(platform string) string {
 		chat, _ := s.config().Adapters[platform].Settings["home_chat"].(string)
 		return chat
@@ -103,9 +107,22 @@ func (w *adapterWatch) run(ctx context.Context) {
 		case <-tick.C:
 			w.look(ctx)
 			tick.Reset(untilWhole(adapterLook))
+		case <-w.changed:
+			w.look(ctx)
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// heard is told what a worker has published: the state of an adapter may be in it.
+func (w *adapterWatch) heard(kind string) {
+	if !strings.HasPrefix(kind, "adapter_") {
+		return
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default:
 	}
 }
 

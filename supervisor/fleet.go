@@ -68,7 +68,7 @@ func newFleet(p fleetParts) *fleet {
 
 // makeFleet makes the workers of a list of specs. Nothing runs yet.
 func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
-	host := &hostServices{secrets: func() config.Secrets { return s.config().Secrets }, record: s.journal.Record, now: s.now}
+	host := &hostServices{secrets: func() config.Secrets { return s.config().Secrets }, record: s.journal.Record, heard: s.adapters.heard, now: s.now}
 	past := sessions.NewPast(s.store)
 	hooks := worker.Hooks{
 		Register: func(g *grpc.Server) {
@@ -79,8 +79,8 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 			hostv1.RegisterLifecycleServer(g, &lifecycleService{supervisor: s})
 		},
 		Up: func(id ipc.Identity, conn grpc.ClientConnInterface) (detach func()) {
-			leave, unwatch := s.hub.Attach(id, conn), s.adapters.attach(id, conn)
-			return func() { unwatch(); leave() }
+			leave, unwatch, unheard := s.hub.Attach(id, conn), s.adapters.attach(id, conn), s.written.attach(id, conn)
+			return func() { unheard(); unwatch(); leave() }
 		},
 		Leaving: s.hub.Leaving,
 		Event:   s.plugins.watch,

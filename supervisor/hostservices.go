@@ -21,6 +21,7 @@ type hostServices struct {
 	hostv1.UnimplementedConfigServer
 	secrets func() config.Secrets // of this moment
 	record  func(store.Event)
+	heard   func(kind string) // what was published, after it is recorded; nil: nobody wants to know
 	now     func() time.Time
 	taken   eventRates
 }
@@ -60,6 +61,9 @@ func (h *hostServices) Publish(ctx context.Context, r *hostv1.PublishRequest) (*
 		h.record(store.Event{Kind: "events_lost", Worker: id.Worker, Message: fmt.Sprintf("%d events were not kept: they came too fast", lost)})
 	}
 	h.record(store.Event{Kind: r.Kind, Worker: id.Worker, TurnID: r.TurnId, Message: r.Message, Fields: r.Fields})
+	if h.heard != nil {
+		h.heard(r.Kind)
+	}
 	return &hostv1.PublishResponse{}, nil
 }
 

@@ -129,6 +129,7 @@ type supervisor struct {
 
 	pairing  *pairing.Store
 	adapters *adapterWatch
+	written  *boardWatch
 
 	shutdownOnce sync.Once
 	again        atomic.Bool   // the end is for another start
@@ -197,6 +198,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	s.onClose(s.hub.Close)
 	s.pairing = pairing.New(c.Home, s.now)
 	s.adapters = newAdapterWatch(s)
+	s.written = &boardWatch{home: c.Home, every: func() time.Duration { return s.config().Kanban.Interval }, log: s.log.Named("boards")}
 	s.plugins = s.newPluginHost(plugins, broken)
 	if s.fleet, err = s.makeFleet(list); err != nil {
 		return err
@@ -321,6 +323,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Go(func() { s.orphans.Run(background) })
 	running.Go(func() { s.fleet.leaks.run(background) })
 	running.Go(func() { s.adapters.run(background) })
+	running.Go(func() { s.written.run(background) })
 	running.Go(func() { s.plugins.run(background) })
 	running.Go(func() { s.keepSnapshots(background) })
 	running.Go(func() { s.lookAtUnit(ctx) })

@@ -100,7 +100,7 @@ type Adapter struct {
 
 // Kanban configures the notifier of the boards.
 type Kanban struct {
-	Interval time.Duration // between looks for unseen events
+	Interval time.Duration // at least, between looks for unseen events
 }
 
 // Supervisor is what Hermes Agent has nothing of.

@@ -67,3 +67,17 @@ func TestProcessorTimeOfAProcessThatIsGone(t *testing.T) {
 		t.Error("a process that is gone is taken for one that sleeps")
 	}
 }
+
+// Whatever others on the machine do, a watched process that sleeps has made none.
+func TestNewProcessesOfOthersAreNotLookedAtWhileAllSleep(t *testing.T) {
+	c := crowd{proc: System, lists: true}
+	c.look(true)
+	c.look(true)
+	if err := exec.Command("true").Run(); err != nil {
+		t.Fatal(err)
+	}
+	c.look(false)
+	if c.stirred || len(c.fresh) > 0 {
+		t.Errorf("%d processes were looked at", len(c.fresh))
+	}
+}

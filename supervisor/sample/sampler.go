@@ -224,7 +224,7 @@ type Series struct {
 	looked  bool  // for descendants, by the goroutine of Sampler.Run
 
 	// For the goroutine of Sampler.Run alone:
-	now   Process      // the reading of this round, if read says so
+	now   Process // the reading of this round, if read says so
 	read  bool
 	kin   map[int]memo // what is below, by pid
 	stirs uint8        // a bit for each of the last rounds, the newest lowest: whether anything of it may have run

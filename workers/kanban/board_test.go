@@ -112,7 +112,7 @@ func (b *board) lines() []string {
 // handClock ticks when a test says so.
 type handClock struct{ ticks chan time.Time }
 
-func (c handClock) NewTicker(time.Duration) (<-chan time.Time, func()) { return c.ticks, func() {} }
+func (c handClock) After(time.Duration) (<-chan time.Time, func()) { return c.ticks, func() {} }
 
 // tick makes the notifier look and returns when it takes the next tick, so that the look before has ended.
 func (c handClock) tick() { c.ticks <- time.Time{} }

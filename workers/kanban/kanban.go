@@ -1,6 +1,7 @@
 // Package kanban is the worker that tells chats what became of the tasks they follow. It looks for events past the
 // cursor of each subscription, writes a line for each, and hands it to the supervisor, which puts it into the outbox
-// and moves the cursor.
+// and moves the cursor. It looks when the supervisor says that a board has changed (Tick), and by itself only while
+// something could not be told.
 //
 // Rules: looks never overlap. Events of one subscription are told in order, and a failure stops that subscription,
 // and only that one, until the next look. The worker keeps nothing: what was told is known by the cursor.
@@ -27,6 +28,10 @@ import (
 const (
 	// defaultInterval is the existing system's.
 	defaultInterval = 5 * time.Second
+	// seldom is between two looks that nobody asked for: what a file system does not tell of is found in the end.
+	seldom = 5 * time.Minute
+	// telling is the shortest interval that the supervisor's word is relied on for: it sees a change within that time.
+	telling = time.Second
 	// firstPage is how many events are asked for at once. A page full of events that cannot be told is asked for
 	// again twice as large, up to largestPage, so that they do not hide those behind them.
 	firstPage, largestPage = 100, 1600
@@ -34,21 +39,19 @@ const (
 	maxPages = 50
 )
 
-// A Clock makes tickers, so that tests decide when it is time.
+// A Clock waits, so that tests decide when it is time.
 type Clock interface {
-	// NewTicker returns a channel that delivers every d, dropping ticks for a slow reader, until stop is called.
-	NewTicker(d time.Duration) (c <-chan time.Time, stop func())
+	// After returns a channel that delivers once after d, and what ends the wait.
+	After(d time.Duration) (c <-chan time.Time, stop func())
 }
 
 // WallClock is the machine's clock.
 type WallClock struct{}
 
-// NewTicker returns a time.Ticker's channel, for the round multiples of d: what turns at a beat wakes the processor together.
-func (WallClock) NewTicker(d time.Duration) (<-chan time.Time, func()) {
-	first := d - time.Duration(time.Now().UnixNano())%d
-	t := time.NewTicker(first)
-	settle := time.AfterFunc(first, func() { t.Reset(d) })
-	return t.C, func() { settle.Stop(); t.Stop() }
+// After waits to the next round multiple of d: what turns at a beat wakes the processor together.
+func (WallClock) After(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d - time.Duration(time.Now().UnixNano())%d)
+	return t.C, func() { t.Stop() }
 }
 
 // A Notifier is the role of the kanban worker.
@@ -61,6 +64,7 @@ type Notifier struct {
 	ticking sync.WaitGroup
 	drain   sync.Once
 	drained chan struct{} // closed: no look begins any more
+	trouble chan struct{} // something could not be told: it is tried again soon
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // nil before Start
@@ -75,7 +79,7 @@ var (
 
 // New returns the role.
 func New(clock Clock) *Notifier {
-	n := &Notifier{clock: clock, turn: make(chan struct{}, 1), drained: make(chan struct{}), broken: map[string]string{}}
+	n := &Notifier{clock: clock, turn: make(chan struct{}, 1), drained: make(chan struct{}), trouble: make(chan struct{}, 1), broken: map[string]string{}}
 	n.turn <- struct{}{}
 	return n
 }
@@ -100,25 +104,37 @@ func (n *Notifier) Start(ctx context.Context, host *workers.Host, config json.Ra
 	n.mu.Lock()
 	n.cancel = cancel
 	n.mu.Unlock()
-	ticks, stop := n.clock.NewTicker(c.Interval)
-	n.ticking.Go(func() {
-		defer stop()
-		n.loop(ctx, ticks)
-	})
+	n.ticking.Go(func() { n.loop(ctx, c.Interval) })
 	return nil
 }
 
-func (n *Notifier) loop(ctx context.Context, ticks <-chan time.Time) {
-	for {
+// loop looks once after the start, then after each interval in which something could not be told, and else seldom.
+func (n *Notifier) loop(ctx context.Context, interval time.Duration) {
+	for wait := interval; ; {
+		c, stop := n.clock.After(wait)
 		select {
 		case <-ctx.Done():
+			stop()
 			return
 		case <-n.drained:
+			stop()
 			return
-		case <-ticks:
+		case <-n.trouble:
+			stop()
+			wait = interval
+			continue
+		case <-c:
 		}
-		_, _ = n.look(ctx) // settle has logged what failed; the next tick tries again
+		_, _ = n.look(ctx) // settle has logged what failed
+		if wait = interval; interval >= telling && !n.troubled() {
+			wait = max(interval, seldom)
+		}
 	}
+}
+
+func (n *Notifier) troubled() bool {
+	degraded, _ := n.Report()
+	return degraded
 }
 
 // Tick looks now.
@@ -127,6 +143,12 @@ func (n *Notifier) Tick(ctx context.Context, _ *kanbanv1.TickRequest) (*kanbanv1
 		return nil, fmt.Errorf("tick: %w: not initialised", ipc.ErrRefused)
 	}
 	notices, err := n.look(ctx)
+	if n.troubled() {
+		select {
+		case n.trouble <- struct{}{}:
+		default:
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -220,7 +220,7 @@ func TestStartRefusesBadConfiguration(t *testing.T) {
 }
 
 func TestWallClockTicks(t *testing.T) {
-	c, stop := WallClock{}.NewTicker(time.Microsecond)
+	c, stop := WallClock{}.After(time.Microsecond)
 	defer stop()
 	<-c
 }
