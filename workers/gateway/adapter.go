@@ -28,9 +28,30 @@ type Adapter interface {
 	// (unauthorised, conflict) is a state, not an end. It returns an error only when a new process may help; the
 	// worker then ends and is started again. Everything it started has ended when it returns.
 	Run(ctx context.Context) error
-	// Status says how the platform is reached, judged by the last completed receive. It never blocks. The frame
-	// asks once a second and puts changes on the timeline, with the cause and, at recovery, how long it took.
+	// Status says how the platform is reached, judged by the last completed receive. It never blocks. The frame asks
+	// when a Teller says so, else once a second, and puts changes on the timeline, with the cause and, at recovery, how
+	// long it took.
 	Status() Status
+}
+
+// A Teller is an adapter that says when its Status may have become another one. Nobody wakes it for nothing then.
+type Teller interface {
+	// Changed rings after whatever may have changed the Status. What mere time changes is in Status.Until.
+	Changed() Bell
+}
+
+// A Bell rings for one listener. Rings that nobody has heard yet are one.
+type Bell chan struct{}
+
+// NewBell returns a bell.
+func NewBell() Bell { return make(Bell, 1) }
+
+// Ring rings, and never waits.
+func (b Bell) Ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
 }
 
 // A Sender is an adapter of a platform that is pushed to. Without it, clients ask for their answers (api) and
@@ -210,4 +231,5 @@ type Status struct {
 	State       ConnState
 	Detail      string    // for a person; never empty unless connected
 	LastReceive time.Time // end of the last completed receive; zero if none
+	Until       time.Time // when it may become another one though nothing happens; zero: never. Only of a Teller
 }

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// watchInterval is how often changes of an adapter's state are looked for.
+	// watchInterval is how often changes of an adapter's state are looked for, at most; of one that does not tell of them
+	// also at least.
 	watchInterval = time.Second
 	// answerMargin is kept of a delivery's deadline for the answer itself: one that comes late makes the row
 	// unknown although nothing was sent.
@@ -63,18 +64,32 @@ func (f *frame) run(ctx context.Context) {
 
 // watch puts changes of the adapter's state on the timeline.
 func (f *frame) watch(ctx context.Context) {
-	tick := time.NewTicker(watchInterval)
-	defer tick.Stop()
+	var bell Bell
+	if t, ok := f.adapter.(Teller); ok {
+		bell = t.Changed()
+	}
+	again := time.NewTimer(0)
+	defer again.Stop()
 	var o outages
 	for {
-		if kind, message, fields := o.see(f.adapter.Status(), time.Now()); kind != "" {
-			f.log.Info(message, "state", fields["state"])
-			f.services.Publish(ctx, kind, f.platform+": "+message, fields)
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-again.C:
+		case <-bell:
+		}
+		now, s := time.Now(), f.adapter.Status()
+		if kind, message, fields := o.see(s, now); kind != "" {
+			f.log.Info(message, "state", fields["state"])
+			f.services.Publish(ctx, kind, f.platform+": "+message, fields)
+		}
+		switch {
+		case bell == nil:
+			again.Reset(watchInterval)
+		case s.Until.IsZero():
+			again.Stop()
+		default:
+			again.Reset(max(s.Until.Sub(now), watchInterval))
 		}
 	}
 }

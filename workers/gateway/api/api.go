@@ -71,6 +71,7 @@ type adapter struct {
 
 	serving  atomic.Bool
 	draining atomic.Bool
+	changed  gateway.Bell    // of either
 	stopping context.Context // ends with Run; tells a stop from a client that went away
 	mu       sync.Mutex
 	last     time.Time // end of the last request
@@ -79,6 +80,7 @@ type adapter struct {
 var (
 	_ gateway.Adapter = (*adapter)(nil)
 	_ gateway.Drainer = (*adapter)(nil)
+	_ gateway.Teller  = (*adapter)(nil)
 )
 
 // Open checks the settings and binds the address, so that a start fails where it cannot serve.
@@ -99,7 +101,7 @@ func Open(ctx context.Context, s gateway.Setup) (gateway.Adapter, error) {
 	}
 	a := &adapter{
 		settings: c, services: s.Services, log: s.Log, started: time.Now(),
-		runs: make(chan struct{}, c.MaxRuns), peers: sameUser,
+		runs: make(chan struct{}, c.MaxRuns), peers: sameUser, changed: gateway.NewBell(),
 	}
 	if key != "" {
 		sum := sha256.Sum256([]byte(key))
@@ -134,8 +136,8 @@ func (a *adapter) listen(ctx context.Context) error {
 func (a *adapter) Run(ctx context.Context) error {
 	a.stopping = ctx
 	a.server = a.newServer(ctx)
-	a.serving.Store(true)
-	defer a.serving.Store(false)
+	a.serve(true)
+	defer a.serve(false)
 	ended := make(chan struct{})
 	closer := make(chan struct{})
 	go func() {
@@ -175,6 +177,14 @@ func (a *adapter) newServer(ctx context.Context) *http.Server {
 	}
 }
 
+func (a *adapter) serve(now bool) {
+	a.serving.Store(now)
+	a.changed.Ring()
+}
+
+// Changed rings when the server begins or ends to serve.
+func (a *adapter) Changed() gateway.Bell { return a.changed }
+
 // Status is connected while the server serves. There is no account that could be lost.
 func (a *adapter) Status() gateway.Status {
 	a.mu.Lock()
@@ -200,6 +210,7 @@ func (a *adapter) received() {
 // Drain closes the way in and waits for running requests. Those are counted by the frame.
 func (a *adapter) Drain(ctx context.Context) int {
 	a.draining.Store(true)
+	a.changed.Ring()
 	if a.serving.Load() {
 		_ = a.server.Shutdown(ctx) // its error is that the time was up
 	}

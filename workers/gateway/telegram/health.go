@@ -39,6 +39,7 @@ const (
 // other requests that work, say nothing about receiving.
 type health struct {
 	first, longest time.Duration // waits for the network
+	changed        gateway.Bell
 
 	mu       sync.Mutex
 	started  time.Time
@@ -52,11 +53,12 @@ type health struct {
 }
 
 func newHealth(now time.Time, first, longest time.Duration) *health {
-	return &health{started: now, first: first, longest: longest}
+	return &health{started: now, first: first, longest: longest, changed: gateway.NewBell()}
 }
 
 // completed notes a poll that completed, with or without updates. Nothing else ends an outage.
 func (h *health) completed(now time.Time) {
+	defer h.changed.Ring()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.trouble, h.failures, h.cause = now, noTrouble, 0, ""
@@ -64,6 +66,7 @@ func (h *health) completed(now time.Time) {
 
 // failed notes a poll that failed and returns how long to wait before the next one.
 func (h *health) failed(now time.Time, err error) time.Duration {
+	defer h.changed.Ring()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	kind := kindOf(err)
@@ -118,6 +121,7 @@ func kindOf(err error) trouble {
 
 // waits notes that received messages could not be handed over; taken, that they could.
 func (h *health) waits(now time.Time, why error) {
+	defer h.changed.Ring()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting.IsZero() {
@@ -129,7 +133,10 @@ func (h *health) waits(now time.Time, why error) {
 func (h *health) taken() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiting = time.Time{}
+	if !h.waiting.IsZero() {
+		h.waiting = time.Time{}
+		h.changed.Ring()
+	}
 }
 
 // conflictFor is how long a conflict has lasted.
@@ -153,11 +160,8 @@ func (h *health) troubled() trouble {
 func (h *health) status(now time.Time) gateway.Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := gateway.Status{LastReceive: h.last}
-	silent := now.Sub(h.started)
-	if !h.last.IsZero() {
-		silent = now.Sub(h.last)
-	}
+	s := gateway.Status{LastReceive: h.last, Until: h.until(now)}
+	silent := now.Sub(h.heard())
 	failing := fmt.Sprintf("since %s, %d in a row: %s", clock(h.since), h.failures, h.cause)
 	switch {
 	case h.trouble == unauthorised:
@@ -182,6 +186,28 @@ func (h *health) status(now time.Time) gateway.Status {
 		s.State = gateway.StateConnected
 	}
 	return s
+}
+
+// heard is when something was received last, the start if nothing was.
+func (h *health) heard() time.Time {
+	if h.last.IsZero() {
+		return h.started
+	}
+	return h.last
+}
+
+// until is when the status changes next by mere time, zero if it does not.
+func (h *health) until(now time.Time) (next time.Time) {
+	moments := []time.Time{h.heard().Add(deafAfter)}
+	if !h.waiting.IsZero() {
+		moments = append(moments, h.waiting.Add(stuckAfter))
+	}
+	for _, m := range moments {
+		if m.After(now) && (next.IsZero() || m.Before(next)) {
+			next = m
+		}
+	}
+	return next
 }
 
 func clock(t time.Time) string { return t.Format("15:04:05") }

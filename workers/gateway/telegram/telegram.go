@@ -96,6 +96,7 @@ var (
 	_ gateway.Shower  = (*Adapter)(nil)
 	_ gateway.Drainer = (*Adapter)(nil)
 	_ gateway.Closer  = (*Adapter)(nil)
+	_ gateway.Teller  = (*Adapter)(nil)
 )
 
 // Open makes the adapter. It refuses a configuration that cannot work, and a token that another process uses.
@@ -174,6 +175,9 @@ func (a *Adapter) Run(ctx context.Context) error {
 
 // Status says how Telegram is reached.
 func (a *Adapter) Status() gateway.Status { return a.health.status(time.Now()) }
+
+// Changed rings at the end of each poll, and when messages begin or end to wait.
+func (a *Adapter) Changed() gateway.Bell { return a.health.changed }
 
 // Drain stops receiving and waits until what was received is handed over.
 func (a *Adapter) Drain(ctx context.Context) int {

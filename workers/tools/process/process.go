@@ -77,7 +77,7 @@ func (t *Tree) Start(cmd *exec.Cmd, mark string) (*Command, error) {
 		return nil, ErrClosed
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startPunctual(cmd); err != nil {
 		return nil, err
 	}
 	c := &Command{tree: t, cmd: cmd, pid: cmd.Process.Pid, mark: mark, exited: make(chan struct{})}
