@@ -2,7 +2,7 @@
 // what an idle supervisor costs, what becomes of a worker that cannot live, and who is left behind by a death. All of them
 // keep the same program alive (package worker beside), so what differs is theirs. A peer that is not installed is skipped.
 //
-//	go run ./bench/peers -bin bin [-kills 30] [-idle 30s] [-crash 20s] [-only runit,floor] [-json FILE]
+//	go run ./bench/peers -bin bin [-kills 30] [-idle 30s] [-crash 1m] [-only runit,floor] [-json FILE]
 //
 // floor is the least that a go-plugin host does; hermes-supervisor cannot be faster than that.
 package main
@@ -63,7 +63,7 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 30, "kills of a worker")
 	flag.IntVar(&o.workers, "workers", 8, "workers side by side")
 	flag.DurationVar(&o.idle, "idle", 30*time.Second, "how long idle cost is measured")
-	flag.DurationVar(&o.crash, "crash", 20*time.Second, "how long a worker that ends at once is watched")
+	flag.DurationVar(&o.crash, "crash", time.Minute, "how long a worker that ends at once is watched")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)

@@ -123,11 +123,14 @@ func (r *running) end() {
 				_ = syscall.Kill(s.pid, syscall.SIGKILL)
 			}
 		}
-		for _, pid := range r.children(name) {
+		for _, pid := range r.children(name, 0) {
 			if alive(pid) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
+	}
+	if r.tidy != nil {
+		r.tidy(r.dir)
 	}
 	_ = os.RemoveAll(r.dir)
 }
@@ -138,12 +141,18 @@ func (r *running) ours(pid int) bool {
 	return strings.Contains(string(text), r.dir)
 }
 
-func (r *running) children(name string) (pids []int) {
+// children are those of a worker's process, or of all of them for 0.
+func (r *running) children(name string, of int) (pids []int) {
 	text, _ := os.ReadFile(filepath.Join(r.dir, name+".children"))
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	for _, f := range strings.Fields(lines[len(lines)-1]) {
-		pid, _ := strconv.Atoi(f)
-		pids = append(pids, pid)
+	for line := range strings.Lines(string(text)) {
+		var numbers []int
+		for _, f := range strings.Fields(line) {
+			n, _ := strconv.Atoi(f)
+			numbers = append(numbers, n)
+		}
+		if len(numbers) > 0 && (of == 0 || of == numbers[0]) {
+			pids = append(pids, numbers[1:]...)
+		}
 	}
 	return pids
 }
@@ -293,7 +302,7 @@ func left(p peer, o options, r *row) error {
 		return err
 	}
 	time.Sleep(2 * time.Second)
-	children := s.children(name)
+	children := s.children(name, first.pid)
 	if len(children) != 2 {
 		return fmt.Errorf("%d children of a worker", len(children))
 	}

@@ -31,6 +31,7 @@ type peer struct {
 	spare   bool
 	// serves waits until a worker other than the one with pid old serves, and says since when; nil: it cannot be told.
 	serves func(dir, name string, old int) (at time.Time, pid int, err error)
+	tidy   func(dir string) // removes what is not below dir, nil: nothing is
 	// spareOf returns the process that waits to take over, nil or 0: none.
 	spareOf func(dir string) int
 }
@@ -72,8 +73,12 @@ func peers(bin, program string) []peer {
 			cmd.Env = append(os.Environ(), "PM2_HOME="+filepath.Join(dir, "pm2"))
 			return cmd, pm2Config(dir, program, names, tuned)
 		}},
-		{name: "systemd", missing: "only where it is the machine's own; make systemd-e2e runs hermes-supervisor on one"},
-		{name: "monit", missing: "it is not the parent of what it watches and looks once in a cycle: nothing to compare"},
+		{name: "systemd", missing: noSystemd(), alone: true, tidy: removeGroups, command: func(dir string, names []string, tuned bool) (*exec.Cmd, error) {
+			return exec.Command("sh", filepath.Join(dir, "manager")), systemdUnits(dir, program, names, tuned)
+		}},
+		{name: "monit", missing: installed("monit", "apt install monit"), alone: true, command: func(dir string, names []string, tuned bool) (*exec.Cmd, error) {
+			return exec.Command("monit", "-I", "-c", filepath.Join(dir, "monitrc")), monitConfig(dir, program, names, tuned)
+		}},
 	}
 	for _, spare := range []bool{false, true} {
 		list = append(list, hermes(bin, program, spare))

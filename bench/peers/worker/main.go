@@ -70,9 +70,9 @@ func note(path, line string) {
 	_ = f.Close()
 }
 
-// haveChildren starts two processes, the second in a session of its own, and writes their pids down.
+// haveChildren starts two processes, the second in a session of its own, and writes their pids down, behind its own.
 func haveChildren(dir, name string) {
-	pids := ""
+	pids := fmt.Sprint(os.Getpid(), " ")
 	for _, own := range []bool{false, true} {
 		cmd := exec.Command("sleep", "1000")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: own}
