@@ -69,6 +69,16 @@ type running struct {
 	names []string
 	cmd   *exec.Cmd
 	ended chan struct{}
+	below []identity // every process that was seen below it, parents first
+}
+
+// remember notes what is below the supervisor now: when it is killed nothing is any more.
+func (r *running) remember() {
+	for _, pid := range family(r.cmd.Process.Pid) {
+		if id := identityOf(pid); id.start != "" {
+			r.below = append(r.below, id)
+		}
+	}
 }
 
 func begin(p peer, o options, tuned bool, files ...string) (*running, error) {
@@ -104,15 +114,15 @@ func begin(p peer, o options, tuned bool, files ...string) (*running, error) {
 
 // end ends the supervisor and everything that it or its workers started.
 func (r *running) end() {
-	below := family(r.cmd.Process.Pid)
+	r.remember()
 	_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-r.ended:
 	case <-time.After(10 * time.Second):
 	}
-	for _, pid := range below { // a number that is another's by now is that of nobody who works below us
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && exe != "" {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+	for _, id := range r.below { // supervisors of single workers before their workers
+		if identityOf(id.pid) == id {
+			_ = syscall.Kill(id.pid, syscall.SIGKILL)
 		}
 	}
 	_ = r.cmd.Process.Kill()
@@ -323,6 +333,7 @@ func left(p peer, o options, r *row) error {
 	time.Sleep(2 * time.Second)
 	list := starts(s.dir, name)
 	last := list[len(list)-1].pid
+	s.remember()
 	_ = s.cmd.Process.Kill()
 	<-s.ended
 	time.Sleep(gone)

@@ -21,6 +21,22 @@ func family(pid int) (below []int) {
 	return below
 }
 
+// An identity is a pid with its start time, so that a reused pid is somebody else.
+type identity struct {
+	pid   int
+	start string // empty: there is no such process
+}
+
+func identityOf(pid int) identity {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return identity{pid: pid}
+	}
+	return identity{pid, fields[19]}
+}
+
 // supervisors are the processes that keep the workers: all that are no workers.
 func (r *running) supervisors() []int {
 	list := []int{r.cmd.Process.Pid}
