@@ -17,7 +17,12 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childVar); name != "" {
+		os.Exit(work(name))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 
