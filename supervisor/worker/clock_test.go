@@ -36,6 +36,7 @@ func (g *ghost) die() { g.once.Do(func() { close(g.ends) }) }
 
 func (g *ghost) id() int                { return 1 }
 func (g *ghost) up(h Hooks) func()      { return h.Up(ipc.Identity{}, nil) }
+func (g *ghost) reaped() bool           { return false }
 func (g *ghost) done() <-chan struct{}  { return g.ends }
 func (g *ghost) exit() Exit             { return Exit{PID: 1, Code: 1} }
 func (g *ghost) series() *sample.Series { return nil }

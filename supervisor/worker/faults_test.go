@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -184,6 +185,35 @@ func TestFloodIsDroppedAndCounted(t *testing.T) {
 	until(t, "a health check", func() bool { return w.look().health.progress == 0 && w.State() == Ready })
 	if w.Status().Restarts != 0 {
 		t.Error("restarted")
+	}
+}
+
+// What a process prints last is why it died, however busy the machine is that reads it.
+func TestTheLastWordsAreReadHoweverLongItTakes(t *testing.T) {
+	r := newRig(t)
+	r.env.Log = logs.NewBook(logs.Options{Redact: func(s string) string {
+		if strings.HasPrefix(s, "a word") {
+			time.Sleep(time.Millisecond) // a reader that gets a tenth of a processor
+		}
+		return s
+	}})
+	t.Cleanup(r.env.Log.Close)
+	r.live(spec("talks-and-dies"))
+	exit, _ := r.await(0, kindExited)
+	if exit.Fields["cause"] != CauseCrashed || exit.Message != "panic: the sky is falling" {
+		t.Errorf("it died by %s: %s; its last lines were\n%s", exit.Fields["cause"], exit.Message, exit.Fields["log"])
+	}
+}
+
+// A terminal takes what its processes type for it: nothing that is not trusted may have one.
+func TestAPluginHasASessionOfItsOwn(t *testing.T) {
+	r := newRig(t)
+	s := spec()
+	s.Role = ipc.RolePlugin
+	w := r.live(s)
+	w.awaitReady()
+	if st, err := sample.System.Stat(w.PID()); err != nil || st.Session != w.PID() || st.PGRP != w.PID() {
+		t.Errorf("process %d is in session %d and group %d: %v", w.PID(), st.Session, st.PGRP, err)
 	}
 }
 

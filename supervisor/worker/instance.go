@@ -24,6 +24,7 @@ var _ body = (*instance)(nil)
 
 func (i *instance) id() int                { return i.process.id() }
 func (i *instance) done() <-chan struct{}  { return i.process.done }
+func (i *instance) reaped() bool           { return i.process.isReaped() }
 func (i *instance) series() *sample.Series { return i.process.series }
 func (i *instance) began() time.Time       { return i.process.started }
 

@@ -239,8 +239,8 @@ func (l *life) watch(ctx context.Context, b body, incarnation uint64) {
 		asking, cancel := context.WithTimeout(ctx, l.w.env.Timing.Health)
 		h, err := b.health(asking)
 		cancel()
-		if ctx.Err() != nil {
-			return
+		if ctx.Err() != nil || err != nil && b.reaped() {
+			return // who is dead is not hung
 		}
 		if err != nil {
 			missed++

@@ -31,9 +31,12 @@ const (
 	// handshakeLines is how far into stdout the handshake is looked for. A library that prints a banner is no reason to
 	// refuse a worker; one that goes on printing is not ours.
 	handshakeLines = 64
-	// pipeLimit is how long output is read after the process has ended. Its group is dead by then, so the pipes are as a
-	// rule at their end; only a process that the kernel cannot end keeps one open.
+	// pipeLimit is how long a pipe may be empty after the process has ended and still not be at its end. Its group is dead by
+	// then; only a process that the kernel cannot end keeps one open.
 	pipeLimit = 200 * time.Millisecond
+	// outputLimit is how long what it has left in its pipes is read at most. The last of it says why it died, and a busy
+	// machine may be slow to read it; but who fills them without an end must not hold its successor back.
+	outputLimit = 10 * time.Second
 )
 
 var liveness = ipc.LivenessFDEnv + "=" + strconv.Itoa(livenessFD)
@@ -97,6 +100,10 @@ func command(spec Spec) *exec.Cmd {
 	// A group of its own: a signal from a terminal goes to the supervisor alone, and the whole group can be ended at once.
 	// Not Pdeathsig: it fires when the thread that forked ends, and Go's threads come and go.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if spec.Role == ipc.RolePlugin {
+		// A group of its own comes with the session. Whoever has no terminal can type nothing into it.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	}
 	return cmd
 }
 
@@ -284,16 +291,46 @@ func (p *process) wait(pid int, pipes pipes, pumps *sync.WaitGroup) {
 		pumps.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended:
-	case <-time.After(pipeLimit):
-	}
+	awaitOutput(ended, pipes.outR, pipes.errR)
 	// Closing the read ends ends the pumps if the pipes are still held.
 	_, _, _ = pipes.outR.Close(), pipes.errR.Close(), pipes.liveW.Close()
 	<-ended
 	p.handshake.end(errors.New("it ended before its handshake"))
 	p.nothing.end(io.EOF)
 	close(p.done)
+}
+
+// awaitOutput waits until all output has been read, which closes ended, or nothing comes any more though a pipe is open.
+func awaitOutput(ended <-chan struct{}, pipes ...*os.File) {
+	limit := time.NewTimer(outputLimit)
+	defer limit.Stop()
+	look := time.NewTicker(pipeLimit)
+	defer look.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-limit.C:
+			return
+		case <-look.C:
+			if !slices.ContainsFunc(pipes, holdsData) {
+				return
+			}
+		}
+	}
+}
+
+// holdsData says whether there is something to read in a pipe. One that was closed holds nothing.
+func holdsData(pipe *os.File) bool {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	if err := conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil {
+		return false
+	}
+	return n > 0
 }
 
 // pumpStdout finds the handshake and keeps all other lines.
@@ -369,6 +406,12 @@ func (p *process) id() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
+}
+
+func (p *process) isReaped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reaped
 }
 
 // Wait returns when everything of the process is gone. How it ended is in state, which go-plugin need not know.

@@ -191,6 +191,7 @@ type body interface {
 	profile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error)
 	end(from action)       // climb the stop ladder; returns when the process is gone or cannot be ended
 	done() <-chan struct{} // closed when it is gone
+	reaped() bool          // there is no process any more, though its output may still be read: done comes
 	exit() Exit            // after done
 	limitKills() uint64    // processes below it that the kernel has ended for its limit of memory
 	leaving(Hooks)         // its end is planned; before down

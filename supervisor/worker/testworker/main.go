@@ -201,6 +201,14 @@ func (r *role) afterServing() {
 		fmt.Println("printed after the handshake")
 	case "panic":
 		go func() { time.Sleep(20 * time.Millisecond); panic("the sky is falling") }()
+	case "talks-and-dies": // a pipe full of words, the last of which say why
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			for i := range 1000 {
+				fmt.Fprintln(original, "a word before the end", i)
+			}
+			panic("the sky is falling")
+		}()
 	case "exit-0":
 		go func() { time.Sleep(20 * time.Millisecond); os.Exit(0) }()
 	case "leak":
