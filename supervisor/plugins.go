@@ -45,6 +45,7 @@ type pluginHost struct {
 	hub    *turn.Hub
 	log    hclog.Logger
 	record func(store.Event)
+	shut   []string // folders that no grant opens
 
 	confine string // path of the program that shuts plugins in, empty if it is missing
 	missing error  // why
@@ -75,6 +76,7 @@ func (s *supervisor) newPluginHost(cat *catalogue.Catalogue, broken error) *plug
 	}
 	h := &pluginHost{
 		cat: cat, broken: broken, config: s.o.Config, hub: s.hub, log: s.log.Named("plugins"), record: s.journal.Record,
+		shut:   []string{s.o.Config.Home, s.o.RunDir},
 		guests: map[string]*guest{}, owners: map[string]string{}, notes: map[string]*watchNote{}, idle: make(chan struct{}, 1),
 	}
 	h.confine, h.missing = FindBinary(confineName, s.o.Config.Supervisor.Libexec)

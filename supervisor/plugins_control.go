@@ -39,7 +39,7 @@ func (s *pluginService) AddPlugin(_ context.Context, r *controlv1.AddPluginReque
 	if err := json.Unmarshal(r.EntryJson, &e); err != nil {
 		return nil, fmt.Errorf("plugin: %w: %w", ipc.ErrInvalid, err)
 	}
-	if err := checkGranted(e.Granted, s.host.config.Home); err != nil {
+	if err := checkGranted(e.Granted, s.host.shut); err != nil {
 		return nil, fmt.Errorf("plugin %s: %w: %w", e.Name, ipc.ErrInvalid, err)
 	}
 	if err := s.host.put(e); err != nil {

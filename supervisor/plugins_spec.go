@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
@@ -36,13 +37,13 @@ func (h *pluginHost) spec(e catalogue.Entry, name string) (worker.Spec, error) {
 	c := h.config
 	set := c.Supervisor.PluginFor(e.Name)
 	limits := c.Supervisor.LimitsFor(config.PluginWorker(e.Name), ipc.RolePlugin)
-	s := pluginSpec(program, h.cat, e, h.cat.DataDir(e.Name), set, limits)
+	s := pluginSpec(h.cat, e, quarters{program: program, data: h.cat.DataDir(e.Name), closed: h.shut, set: set, limits: limits})
 	s.Name, s.Lazy = name, true
 	s.HealthInterval, s.Drain, s.Policy = c.Supervisor.HealthInterval, c.Supervisor.DrainTimeout, policy(c.Supervisor.Restart)
 	open := s.Files
 	s.Files = func() ([]*os.File, error) {
 		// What was granted is looked at anew: a link may lead elsewhere by now.
-		if err := checkGranted(e.Granted, c.Home); err != nil {
+		if err := checkGranted(e.Granted, h.shut); err != nil {
 			return nil, fmt.Errorf("plugin %s: %w", e.Name, err)
 		}
 		return open()
@@ -50,16 +51,26 @@ func (h *pluginHost) spec(e catalogue.Entry, name string) (worker.Spec, error) {
 	return s, nil
 }
 
+// quarters are where a plugin lives.
+type quarters struct {
+	program string   // shuts it in
+	data    string   // its own folder
+	closed  []string // folders that no grant opens
+	set     config.Plugin
+	limits  config.Limits
+}
+
 // pluginSpec is what every start of a plugin has in common, for work or to be looked at.
-func pluginSpec(program string, cat *catalogue.Catalogue, e catalogue.Entry, data string, set config.Plugin, limits config.Limits) worker.Spec {
+func pluginSpec(cat *catalogue.Catalogue, e catalogue.Entry, q quarters) worker.Spec {
+	set, limits := q.set, q.limits
 	p := confine.Policy{
-		Name: e.Name, Data: data, Read: e.Granted.Read, Write: e.Granted.Write,
+		Name: e.Name, Data: q.data, Closed: q.closed, Read: e.Granted.Read, Write: e.Granted.Write,
 		Connect: e.Granted.Connect, Any: e.Granted.ConnectAny, Listen: e.Granted.Listen, User: set.User,
 		Limits: confine.Limits{FDs: limits.FDs, FileBytes: pluginFileBytes, DataBytes: dataLimit(limits.Memory), Processes: uint64(sharedProcesses * set.Processes)},
 	}
-	inside := data // as the plugin reaches its folder
+	inside := q.data // as the plugin reaches its folder
 	s := worker.Spec{
-		Name: config.PluginWorker(e.Name), Role: ipc.RolePlugin, Path: program, Secrets: e.Granted.Secrets, Plain: e.Plain, CgroupEnv: confine.CgroupEnv,
+		Name: config.PluginWorker(e.Name), Role: ipc.RolePlugin, Path: q.program, Secrets: e.Granted.Secrets, Plain: e.Plain, CgroupEnv: confine.CgroupEnv,
 		Limits: worker.Limits{FDs: limits.FDs, Memory: limits.Memory, Processes: set.Processes},
 	}
 	if set.User != "" {
@@ -101,10 +112,10 @@ func dataLimit(memory int64) uint64 {
 	return 2*uint64(memory) + 512<<20
 }
 
-// checkGranted refuses paths by which a plugin would see the home.
-func checkGranted(p catalogue.Permissions, home string) error {
+// checkGranted refuses paths by which a plugin would see the home, or the sockets of the supervisor and of other workers.
+func checkGranted(p catalogue.Permissions, closed []string) error {
 	for _, path := range append(append([]string{}, p.Read...), p.Write...) {
-		if err := confine.CheckPath(path, home); err != nil {
+		if err := confine.CheckPath(path, closed...); err != nil {
 			return err
 		}
 	}
@@ -124,11 +135,25 @@ func (h *pluginHost) spillOf(name string, other bool) func(string) string {
 			return ""
 		}
 		path = filepath.Join(dir, rel)
-		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+		if !ownOutput(dir, path) {
 			return ""
 		}
 		return path
 	}
+}
+
+// ownOutput says whether a path is a file in a folder, and not another name of one elsewhere. The plugin can change both.
+func ownOutput(dir, path string) bool {
+	folder, err := os.Lstat(dir)
+	if err != nil || !folder.IsDir() {
+		return false
+	}
+	file, err := os.Lstat(path)
+	if err != nil || !file.Mode().IsRegular() {
+		return false
+	}
+	sys, ok := file.Sys().(*syscall.Stat_t)
+	return ok && sys.Nlink == 1
 }
 
 // specsOf are the tools of an entry as the hub knows tools.

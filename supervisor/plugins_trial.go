@@ -35,6 +35,7 @@ type Trial struct {
 	Config    *config.Config
 	Catalogue *catalogue.Catalogue
 	Entry     catalogue.Entry // its checksum, and the name if it is known
+	Closed    []string        // folders that no grant opens
 	Granted   bool            // with all that the entry was granted (else reading alone), in the plugin's own folder
 }
 
@@ -156,5 +157,6 @@ func (t Trial) spec(plain bool) (worker.Spec, func(), error) {
 		}
 		tidy = func() { _ = os.RemoveAll(data) }
 	}
-	return pluginSpec(program, t.Catalogue, e, data, set, t.Config.Supervisor.LimitsFor(config.PluginWorker(e.Name), ipc.RolePlugin)), tidy, nil
+	limits := t.Config.Supervisor.LimitsFor(config.PluginWorker(e.Name), ipc.RolePlugin)
+	return pluginSpec(t.Catalogue, e, quarters{program: program, data: data, closed: t.Closed, set: set, limits: limits}), tidy, nil
 }

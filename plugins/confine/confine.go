@@ -36,6 +36,7 @@ type Policy struct {
 	Own     []string `json:"own"`            // further folders of its own, which are made if they are missing
 	Read    []string `json:"read,omitempty"` // granted; a folder stands for all below it
 	Write   []string `json:"write,omitempty"`
+	Closed  []string `json:"closed,omitempty"`  // neither in nor below what is granted, wherever a link leads by now
 	Connect []uint16 `json:"connect,omitempty"` // TCP ports
 	Any     bool     `json:"any,omitempty"`     // any TCP port may be connected to
 	Listen  []uint16 `json:"listen,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type adding struct {
 	ports []uint
 
 	home   string
+	closed []string // folders that no grant opens
 	config *config.Config
 	cat    *catalogue.Catalogue
 }
@@ -102,7 +104,7 @@ func (a *adding) open() (err error) {
 			(*list)[i] = absolute((*list)[i])
 		}
 	}
-	if a.home, err = a.p.resolvedHome(); err != nil {
+	if a.home, a.closed, err = a.p.closed(); err != nil {
 		return err
 	}
 	if err := config.Prepare(a.home); err != nil {
@@ -118,6 +120,12 @@ func (a *adding) open() (err error) {
 	return err
 }
 
+// closed are the folders that no grant opens: the home, and the one with the sockets of its supervisor.
+func (p *program) closed() (home string, closed []string, err error) {
+	socket, home, err := p.socket()
+	return home, []string{home, filepath.Dir(socket)}, err
+}
+
 // describe asks the program what it is, and makes an entry of that. Nothing is granted yet but reading what --read names:
 // the interpreter of a script may be there.
 func (a *adding) describe(c *cobra.Command, path string, s catalogue.Staged) (catalogue.Entry, error) {
@@ -126,13 +134,13 @@ func (a *adding) describe(c *cobra.Command, path string, s catalogue.Staged) (ca
 		SHA256: s.SHA256, Size: s.Size, Source: absolute(path), Added: now, Plain: a.plain, State: catalogue.Enabled, Since: now,
 	}
 	for _, path := range a.extra.Read {
-		if err := confine.CheckPath(path, a.home); err != nil {
+		if err := confine.CheckPath(path, a.closed...); err != nil {
 			return e, fmt.Errorf("--read: %w", err)
 		}
 	}
 	trial := e
 	trial.Granted.Read = a.extra.Read
-	d, plain, err := supervisor.Trial{Config: a.config, Catalogue: a.cat, Entry: trial}.Describe(c.Context())
+	d, plain, err := supervisor.Trial{Config: a.config, Catalogue: a.cat, Closed: a.closed, Entry: trial}.Describe(c.Context())
 	if err != nil {
 		return e, fmt.Errorf("add %s: %w", path, err)
 	}
@@ -185,7 +193,7 @@ func ports(list []uint32) []uint16 {
 // grant shows what is asked for and asks. What comes with flags is granted by them.
 func (a *adding) grant(e *catalogue.Entry) error {
 	for _, path := range slices.Concat(e.Wants.Read, e.Wants.Write, a.extra.Read, a.extra.Write) {
-		if err := confine.CheckPath(path, a.home); err != nil {
+		if err := confine.CheckPath(path, a.closed...); err != nil {
 			return fmt.Errorf("plugin %s: %w", e.Name, err)
 		}
 	}

@@ -135,7 +135,11 @@ added, makes the call if one is given, and prints its result. No supervisor and 
 			if err != nil {
 				return err
 			}
-			t := supervisor.Trial{Config: conf, Catalogue: cat, Entry: e, Granted: true}
+			_, closed, err := p.closed()
+			if err != nil {
+				return err
+			}
+			t := supervisor.Trial{Config: conf, Catalogue: cat, Closed: closed, Entry: e, Granted: true}
 			return t.With(c.Context(), e.Plain, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 				return p.tried(ctx, toolv1.NewToolClient(conn), e, args[1:])
 			})

@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"syscall"
 
-	llsyscall "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-supervisor/hermes-supervisor/plugins/confine"
@@ -28,11 +27,7 @@ const socketDirEnv = "PLUGIN_UNIX_SOCKET_DIR"
 
 // Report says what this kernel enforces.
 func Report() confine.Report {
-	abi, err := llsyscall.LandlockGetABIVersion()
-	if err != nil {
-		abi = 0
-	}
-	return confine.Layers(abi, os.Geteuid() == 0)
+	return confine.Layers(version(), os.Geteuid() == 0)
 }
 
 // Run applies the policy and becomes the plugin. It returns only with an error.
@@ -63,7 +58,7 @@ func Run(p confine.Policy) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	if err := restrict(p, os.Getenv(socketDirEnv)); err != nil {
+	if err := restrict(p, os.Getenv(socketDirEnv), version()); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
 	if err := become(who); err != nil {

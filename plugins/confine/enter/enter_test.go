@@ -33,10 +33,25 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// build builds the program that shuts plugins in, with flags for the linker.
+func build(t *testing.T, flags string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), confine.Program)
+	if out, err := exec.Command("go", "build", "-ldflags", flags, "-o", path, "../../../workers/cmd/hermes-confine").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
 // report is what this kernel enforces.
 func report(t *testing.T) confine.Report {
 	t.Helper()
-	out, err := exec.Command(confineBinary, confine.ReportFlag).Output()
+	return reportOf(t, confineBinary)
+}
+
+func reportOf(t *testing.T, program string) confine.Report {
+	t.Helper()
+	out, err := exec.Command(program, confine.ReportFlag).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +73,8 @@ func need(t *testing.T, abi int) {
 type cell struct {
 	t       *testing.T
 	policy  confine.Policy
-	program string
+	confine string // the program that shuts in
+	program string // what is shut in
 	secret  string // file that it must not read
 	env     []string
 }
@@ -66,7 +82,7 @@ type cell struct {
 func newCell(t *testing.T) *cell {
 	t.Helper()
 	dir := t.TempDir()
-	c := &cell{t: t, program: captiveBinary, secret: filepath.Join(dir, "home", "state.db")}
+	c := &cell{t: t, confine: confineBinary, program: captiveBinary, secret: filepath.Join(dir, "home", "state.db")}
 	c.policy = confine.Policy{Name: "captive", Data: filepath.Join(dir, "home", "data")}
 	if err := os.MkdirAll(filepath.Dir(c.secret), 0o700); err != nil {
 		t.Fatal(err)
@@ -100,7 +116,7 @@ func (c *cell) command(verbs ...string) *exec.Cmd {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = f.Close() })
-	cmd := exec.Command(confineBinary, c.policy.Encode())
+	cmd := exec.Command(c.confine, c.policy.Encode())
 	cmd.ExtraFiles = []*os.File{nil, f} // 3 is the liveness pipe of a real start
 	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "TRY=" + strings.Join(verbs, "\n")}, c.env...)
 	return cmd
