@@ -33,8 +33,9 @@ import (
 	toolv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/tool/v1"
 )
 
-// SDKVersion names the version of this package that a plugin was built with.
-const SDKVersion = "0.1.0"
+// SDKVersion names the version of this package that a plugin was built with. 0.2.0 brought UsesSecret and its kin. Older
+// versions are kept in testdata/compat, and run by a test.
+const SDKVersion = "0.2.0"
 
 const (
 	// defaultTimeout ends a call of a tool that names no time of its own. Most tools answer in seconds; a model
