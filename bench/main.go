@@ -1,5 +1,6 @@
 // Command bench measures the running system: how fast it starts, what it adds to a turn, how fast a killed worker is
-// replaced, what it costs when nothing happens, how a rush of chat messages is answered, and how fast messages are stored.
+// replaced, what it costs when nothing happens, what a tool plugin costs and what others notice of one that floods, how a
+// rush of chat messages is answered, and how fast messages are stored.
 // It prints a table, and with -json FILE writes the same as one document.
 //
 //	go run ./bench -bin bin [-only idle] [-idle 60s] [-turns 200] [-posts 5000] [-json FILE]
@@ -74,7 +75,7 @@ func main() {
 	flag.IntVar(&o.posts, "posts", 5000, "messages through Telegram, from 300 chats at once")
 	flag.IntVar(&o.slow, "limited-posts", 1000, "messages through Telegram under its own limits, of 30 requests a second")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of 2 s of each way to write messages")
-	flag.StringVar(&o.only, "only", "", "measure this `step` alone: starts, idle, turns, kills, telegram, \"telegram within limits\" or writes")
+	flag.StringVar(&o.only, "only", "", "measure this `step` alone: starts, idle, turns, kills, plugins, telegram, \"telegram within limits\" or writes")
 	document := flag.String("json", "", "write the figures to this `file` as well")
 	flag.Parse()
 	r, err := measure(o)
@@ -109,6 +110,7 @@ func measure(o options) (*report, error) {
 		{"idle", measureIdle},
 		{"turns", measureTurns},
 		{"kills", measureKills},
+		{"plugins", measurePlugins},
 		{"telegram", measureTelegram},
 		{"telegram within limits", measureLimitedTelegram},
 	} {
