@@ -2,8 +2,11 @@ package sample
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,4 +127,34 @@ func TestNewProcessesAreFoundWithoutAWalk(t *testing.T) {
 		_ = exec.Command("true").Run()
 	}
 	t.Errorf("%v still has the dead %d", pids(known), printed[0])
+}
+
+// The kernel shows a thread of a worker as it shows a child: with the worker's mark, and us as its parent.
+func TestAThreadOfAWorkerIsNoOrphanOfIt(t *testing.T) {
+	p := Proc(t.TempDir())
+	write := func(path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range []struct{ pid, leader int }{{500, 500}, {501, 500}, {502, 502}} {
+		write(p.path(s.pid, "stat"), fmt.Sprintf("%d (w) S %d 500 500 0 -1 0 0 0 0 0 0 0 0 0 20 0 9 0 5000 0 0\n", s.pid, os.Getpid()))
+		write(p.path(s.pid, "status"), fmt.Sprintf("Name:\tw\nTgid:\t%d\n", s.leader))
+	}
+	loadavg := func(newest int) { write(p.loadavg(), fmt.Sprintf("0 0 0 1/1 %d\n", newest)) }
+	c := crowd{proc: p, lists: true, owner: func(s Stat) int {
+		if s.PID == 500 {
+			return 0
+		}
+		return 500
+	}}
+	loadavg(499)
+	c.look(true)
+	c.look(true)
+	loadavg(502)
+	c.look(true)
+	if got := c.adopted[500]; len(got) != 1 || got[0].PID != 502 {
+		t.Errorf("adopted %+v, want the process 502 and not the thread 501", got)
+	}
 }

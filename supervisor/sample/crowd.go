@@ -115,8 +115,8 @@ func (c *crowd) adopt() {
 		}
 	}
 	for _, s := range list {
-		if s.PPID != self || s.Zombie() {
-			continue
+		if s.PPID != self || s.Zombie() || !c.proc.leads(s.PID) {
+			continue // a thread of a worker looks like a child that has its mark
 		}
 		if pid := c.owner(s); pid != 0 {
 			if c.adopted == nil {
