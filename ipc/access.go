@@ -56,9 +56,11 @@ var access = map[string][]string{
 	"/hermes.host.v1.Events/Publish": {RoleAgent, RoleTools, RoleGateway, RoleKanban, RoleCron},
 	"/hermes.host.v1.Config/Secret":  {RoleAgent, RoleTools, RoleGateway, RoleCron, RolePlugin},
 
-	"/hermes.control.v1.Maintenance/Copy":     {RoleOperator},
-	"/hermes.control.v1.Maintenance/Check":    {RoleOperator},
-	"/hermes.control.v1.Maintenance/Optimize": {RoleOperator},
+	"/hermes.control.v1.Maintenance/Copy":      {RoleOperator},
+	"/hermes.control.v1.Maintenance/Check":     {RoleOperator},
+	"/hermes.control.v1.Maintenance/Optimize":  {RoleOperator},
+	"/hermes.control.v1.Maintenance/Mend":      {RoleOperator},
+	"/hermes.control.v1.BoardStatistics/Count": {RoleOperator},
 
 	"/hermes.control.v1.Control/Status":        {RoleOperator},
 	"/hermes.control.v1.Control/RestartWorker": {RoleOperator},
@@ -82,6 +84,7 @@ var access = map[string][]string{
 	"/hermes.control.v1.Sessions/Delete":       {RoleOperator},
 	"/hermes.control.v1.Sessions/Prune":        {RoleOperator},
 	"/hermes.control.v1.Sessions/Stats":        {RoleOperator},
+	"/hermes.control.v1.Sessions/Select":       {RoleOperator},
 	"/hermes.control.v1.Sessions/Export":       {RoleOperator},
 	"/hermes.control.v1.Sessions/Import":       {RoleOperator},
 	"/hermes.control.v1.Plugins/ListPlugins":   {RoleOperator},

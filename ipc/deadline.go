@@ -78,9 +78,11 @@ var deadlines = map[string]time.Duration{
 
 	"/hermes.control.v1.Control/Status": 5 * time.Second,
 	// Whole files are read: 100 to 200 MiB/s on a quiet machine, and homes of 10 GiB exist.
-	"/hermes.control.v1.Maintenance/Copy":     20 * time.Minute,
-	"/hermes.control.v1.Maintenance/Check":    20 * time.Minute,
-	"/hermes.control.v1.Maintenance/Optimize": 20 * time.Minute,
+	"/hermes.control.v1.Maintenance/Copy":      20 * time.Minute,
+	"/hermes.control.v1.Maintenance/Check":     20 * time.Minute,
+	"/hermes.control.v1.Maintenance/Optimize":  20 * time.Minute,
+	"/hermes.control.v1.Maintenance/Mend":      20 * time.Minute,
+	"/hermes.control.v1.BoardStatistics/Count": 10 * time.Second,
 	// Drain, stop ladder and start of one worker.
 	"/hermes.control.v1.Control/RestartWorker": 3 * time.Minute,
 	"/hermes.control.v1.Control/StopWorker":    3 * time.Minute,
@@ -102,6 +104,7 @@ var deadlines = map[string]time.Duration{
 	"/hermes.control.v1.Sessions/Show":   15 * time.Second,
 	"/hermes.control.v1.Sessions/Search": 15 * time.Second,
 	"/hermes.control.v1.Sessions/Stats":  15 * time.Second,
+	"/hermes.control.v1.Sessions/Select": 15 * time.Second,
 	"/hermes.control.v1.Sessions/Rename": 30 * time.Second,
 	// A transaction a session, and there may be thousands.
 	"/hermes.control.v1.Sessions/Archive": 10 * time.Minute,

@@ -32,33 +32,49 @@ func (s *State) Export(ctx context.Context, id string, out io.Writer) error {
 	if _, err := out.Write(head); err != nil {
 		return err
 	}
-	after := int64(-1 << 62)
-	for separator := ""; ; {
-		var n int
-		part, err := read(ctx, s.database, func(t *tx) ([]byte, error) {
-			var b bytes.Buffer
-			n = 0
-			err := eachRow(t, "SELECT * FROM messages WHERE session_id = ? AND id > ? ORDER BY id LIMIT 500", []any{id, after}, func(r row) error {
-				b.WriteString(separator)
-				separator = ","
-				n++
-				after, _ = r.value("id").(int64)
-				return r.write(&b)
-			})
-			return b.Bytes(), err
+	after := firstMessage
+	for separator := ""; ; separator = "," {
+		type piece struct {
+			text []byte
+			n    int
+			last int64
+		}
+		part, err := read(ctx, s.database, func(t *tx) (p piece, err error) {
+			p.text, p.n, p.last, err = exportMessages(t, id, after, separator)
+			return p, err
 		})
 		if err != nil {
 			return fmt.Errorf("export session %s: %w", id, err)
 		}
-		if _, err := out.Write(part); err != nil {
+		if _, err := out.Write(part.text); err != nil {
 			return err
 		}
-		if n == 0 {
+		if part.n == 0 {
 			break
 		}
+		after = part.last
 	}
-	_, err = io.WriteString(out, "]}\n")
+	_, err = io.WriteString(out, exportTail)
 	return err
+}
+
+const (
+	firstMessage   = int64(-1 << 62) // before every id
+	exportedAtOnce = 500             // messages of one read
+	exportTail     = "]}\n"
+)
+
+// exportMessages writes the next messages of a session, the first after a separator, and says how many and where they end.
+func exportMessages(t *tx, id string, after int64, separator string) (text []byte, n int, last int64, err error) {
+	var b bytes.Buffer
+	err = eachRow(t, "SELECT * FROM messages WHERE session_id = ? AND id > ? ORDER BY id LIMIT ?", []any{id, after, exportedAtOnce}, func(r row) error {
+		b.WriteString(separator)
+		separator = ","
+		n++
+		last, _ = r.value("id").(int64)
+		return r.write(&b)
+	})
+	return b.Bytes(), n, last, err
 }
 
 // exportHead writes everything of a session up to its first message.

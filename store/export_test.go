@@ -73,7 +73,11 @@ func PretendFileSystem(kind uint32, readOnly bool) (restore func()) {
 	return func() { lookAt = was }
 }
 
-// Retain has the loop look for what is old at its next beat.
+// Retain has the loop look for what is old now.
 func (s *State) Retain() {
-	_ = s.w.do(context.Background(), func(*tx) error { s.w.retention.next = time.Time{}; return nil })
+	_ = s.w.between(context.Background(), func(*conn) error {
+		s.w.retention.next = time.Time{}
+		s.w.retain()
+		return nil
+	})
 }

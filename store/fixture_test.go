@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
@@ -33,6 +35,12 @@ type expected struct {
 		ID, Title, Status string
 		Assignee          *string
 		Priority          int
+	}
+	Stats struct {
+		ByStatus    map[string]int64            `json:"by_status"`
+		ByAssignee  map[string]map[string]int64 `json:"by_assignee"`
+		OldestReady int64                       `json:"oldest_ready_age_seconds"`
+		Now         int64
 	}
 }
 
@@ -180,6 +188,22 @@ func TestABoardReadsAsHermesReadsIt(t *testing.T) {
 		if got := list[i]; got.ID != w.ID || got.Title != w.Title || got.Status != w.Status || got.Assignee != deref(w.Assignee) || got.Priority != w.Priority {
 			t.Errorf("task %d is %+v, not %+v", i, got, w)
 		}
+	}
+}
+
+func TestABoardIsCountedAsHermesCountsIt(t *testing.T) {
+	want := readExpected(t).Stats
+	now := func() time.Time { return time.Unix(want.Now, 0) }
+	b := storetest.BoardAt(t, storetest.Fixture(t, "hermes-home-2026-07/kanban.db"), "default", store.Options{Now: now})
+	got, err := b.Stats(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(got.ByStatus, want.ByStatus) || !reflect.DeepEqual(got.ByAssignee, want.ByAssignee) {
+		t.Errorf("counted %v and %v, not %v and %v", got.ByStatus, got.ByAssignee, want.ByStatus, want.ByAssignee)
+	}
+	if got.Now != want.Now || got.Now-got.OldestReady != want.OldestReady {
+		t.Errorf("the oldest ready task is %d s old, not %d", got.Now-got.OldestReady, want.OldestReady)
 	}
 }
 

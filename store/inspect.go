@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +16,8 @@ type Inspection struct {
 	JournalMode                string
 	Damage                     []string // of tables and their indices, empty if sound
 	IndexDamage                []string // of full-text indices, which can be built again
+	WrongIndices               []string // ordinary indices that do not fit their table, which can be built again
+	MissingIndices             []string // of those that this version makes; of a file that it has opened before
 }
 
 // maxFindings is how much of a damage is told: more says nothing new.
@@ -55,6 +59,10 @@ func (i *Inspection) read(t *tx) error {
 		case text == "ok":
 		case strings.Contains(strings.ToLower(text), "fts5"):
 			i.IndexDamage = append(i.IndexDamage, text)
+		case wrongIndex(text) != "":
+			if name := wrongIndex(text); !slices.Contains(i.WrongIndices, name) {
+				i.WrongIndices = append(i.WrongIndices, name)
+			}
 		default:
 			i.Damage = append(i.Damage, text)
 		}
@@ -64,9 +72,25 @@ func (i *Inspection) read(t *tx) error {
 		return err
 	}
 	i.Damage = append(i.Damage, broken...)
+	if i.MissingIndices, err = missingIndices(t.conn); err != nil {
+		return err
+	}
 	tables, err := all(t, scanString, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('sessions', 'messages')")
 	if err != nil || len(tables) < 2 {
 		return err
 	}
 	return t.get("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)", nil, &i.Sessions, &i.Messages)
+}
+
+// indexFinding is what integrity_check says of an index that does not fit its table. An entry that is there twice in a
+// unique index is not among it: then the table itself is wrong.
+var indexFinding = regexp.MustCompile(`^(?:wrong # of entries in index|row \d+ missing from index|row \d+ values differ from index) (.+)$`)
+
+// wrongIndex returns the index that a finding is about, "" if it is about something else.
+func wrongIndex(finding string) string {
+	m := indexFinding.FindStringSubmatch(finding)
+	if m == nil {
+		return ""
+	}
+	return m[1]
 }

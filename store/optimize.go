@@ -122,34 +122,67 @@ func (s *State) IndexLayout(ctx context.Context) (legacy bool, err error) {
 // ConvertIndex builds the full-text index of the file again in the newest layout, if it has the one of older versions of
 // Hermes. It returns when the index is whole; requests go on meanwhile, and a process that is killed is followed by one that
 // goes on. tell is called once in a while with how much is done, in percent.
+//
+// A file keeps its schema number, so that its Hermes can go on with it. One of a number below 23 has a Hermes that does not
+// make this layout itself; a newer one takes it as its own.
 func (s *State) ConvertIndex(ctx context.Context, tell func(percent int)) error {
-	version, err := read(ctx, s.database, func(t *tx) (int, error) { return schemaVersion(t) })
-	if err != nil {
-		return err
+	if free, err := freeSpace(s.path); err == nil && free < sizeOf(s.path)*3/10+captureRoom {
+		return fmt.Errorf("convert the full-text index: %w: it needs %d MiB, %d are free", ErrDiskFull, (sizeOf(s.path)*3/10+captureRoom)>>20, free>>20)
 	}
-	if version < viewsSince {
-		return fmt.Errorf("%w: the file is of schema %d, whose Hermes knows no other layout than the one that it has", ErrInvalid, version)
-	}
-	err = s.w.between(ctx, func(*conn) error {
+	err := s.w.between(ctx, func(c *conn) error {
+		if err := wantViews(c); err != nil {
+			return err
+		}
 		if err := s.w.giveUpIndex(); err != nil {
 			return err
 		}
 		s.w.filler.wake(fillEvery)
 		return nil
 	})
-	for err == nil {
-		var x IndexState
-		if x, err = s.IndexState(ctx); err != nil {
-			break
+	if err == nil {
+		err = s.awaitIndex(ctx, tell)
+	}
+	if err != nil {
+		return fmt.Errorf("convert the full-text index of %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// awaitIndex returns when the index is whole.
+func (s *State) awaitIndex(ctx context.Context, tell func(percent int)) error {
+	for {
+		x, err := s.IndexState(ctx)
+		if err != nil {
+			return err
 		}
 		if tell(x.Percent()); x.Present && !x.Stale && x.Indexed >= x.Total {
 			return nil
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
+		case <-s.w.ended:
+			return ErrClosed
 		case <-ctx.Done():
-			err = ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("convert the full-text index of %s: %w", s.path, err)
+}
+
+// markViews in hs_meta says that a person wanted the newest layout of the index in a file of an older schema.
+const markViews = "index_views"
+
+func wantViews(c *conn) error {
+	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	defer c.rollback()
+	if err := c.exec("INSERT INTO hs_meta(key, value) VALUES('" + markViews + "', 1) ON CONFLICT(key) DO NOTHING"); err != nil {
+		return err
+	}
+	return c.exec("COMMIT")
+}
+
+func viewsWanted(t *tx) (wanted bool, err error) {
+	err = t.get("SELECT EXISTS (SELECT 1 FROM hs_meta WHERE key = ?)", []any{markViews}, &wanted)
+	return wanted, err
 }

@@ -91,19 +91,14 @@ func lockFor(path string, wait time.Duration) (unlock func()) {
 // sweep removes what a process that was killed left half made beside a database. Names that carry the pid of a process
 // that lives are left alone.
 func sweep(path string, log hclog.Logger) {
-	var left []string
-	for _, pattern := range []string{".*.part", retiredMark + "*.partial"} {
-		found, _ := filepath.Glob(globLiteral(path) + pattern)
-		left = append(left, found...)
-	}
-	for _, name := range left {
-		if alive(name) {
-			continue
-		}
+	for _, name := range Leftovers(path) {
 		err := os.RemoveAll(name)
 		log.Info("removed what a killed process left half made", "path", name, "error", err)
 	}
 }
+
+// leftoverPatterns follow the path of a database.
+var leftoverPatterns = []string{".*.part", retiredMark + "*.partial"}
 
 // globLiteral quotes a path for a pattern.
 func globLiteral(path string) string {

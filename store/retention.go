@@ -9,6 +9,10 @@ const (
 
 // retention removes the rows of this system that nobody asks for any more. It belongs to the loop. The conversations
 // themselves are Hermes' rows and are not touched.
+//
+// The age is a promise too: within it a message, a command, an answer to a question and a text for a chat that come a
+// second time are known as such. So nothing younger goes, and nothing that is still owed, asked or running, however old.
+// What a person allowed for always (hs_allowances) stays until the person takes it back, and hs_meta is a few rows.
 type retention struct {
 	keep  time.Duration // 0: for ever
 	next  time.Time
@@ -34,7 +38,9 @@ var forget = []string{
 var outdated = []string{
 	"DELETE FROM hs_outbox WHERE id IN (SELECT id FROM hs_outbox WHERE state IN ('sent', 'rejected') AND coalesce(sent_at, created_at) < ?1 ORDER BY id LIMIT ?2)",
 	`DELETE FROM hs_answers WHERE (platform, chat_id, message_id) IN (SELECT platform, chat_id, message_id FROM hs_answers WHERE at < ?1 LIMIT ?2)`,
-	`DELETE FROM hs_confirmations WHERE id IN (SELECT id FROM hs_confirmations WHERE (done = 1 OR state = 'cancelled') AND asked_at < ?1 LIMIT ?2)`,
+	`DELETE FROM hs_confirmations WHERE id IN (SELECT id FROM hs_confirmations
+		WHERE (done = 1 OR state = 'cancelled' OR state = 'pending' AND deadline < ?1) AND asked_at < ?1 LIMIT ?2)`,
+	`DELETE FROM hs_notices WHERE (platform, chat_id, kind) IN (SELECT platform, chat_id, kind FROM hs_notices WHERE at < ?1 LIMIT ?2)`,
 	`DELETE FROM hs_restarts WHERE (platform, chat_id, message_id) IN (SELECT platform, chat_id, message_id FROM hs_restarts
 		WHERE told_at IS NOT NULL AND asked_at < ?1 LIMIT ?2)`,
 }

@@ -178,14 +178,22 @@ func prepareIndex(ctx context.Context, c *conn, log hclog.Logger) (x index, err 
 // createIndex makes empty indices with their triggers and the marks that say that everything is still to be put in.
 // Files of a Hermes that knows only indices with their own text get those again.
 func createIndex(t *tx, version int, old *index) error {
+	views := old == nil || version >= viewsSince
+	if !views {
+		wanted, err := viewsWanted(t)
+		if err != nil {
+			return err
+		}
+		views = wanted
+	}
 	script := viewIndex
-	if old != nil && version < viewsSince {
+	if !views {
 		script = legacyIndex(old)
 	}
 	if err := t.script(script); err != nil {
 		return fmt.Errorf("make the full-text index: %w", err)
 	}
-	if version >= viewsSince {
+	if views {
 		if err := setMeta(t, "fts_storage_version", 3); err != nil {
 			return err
 		}

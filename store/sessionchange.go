@@ -83,12 +83,13 @@ func busy(t *tx, id string, now time.Time) error {
 	return nil
 }
 
-// root is the first session of a chain that compression made.
+// root is the first session of a chain that compression made. A branch and what was delegated begin a chain of their own.
 func root(t *tx, id string) string {
 	for range maxLineage {
 		var parent string
 		err := t.get(`SELECT p.id FROM sessions AS s JOIN sessions AS p ON p.id = s.parent_session_id
-			WHERE s.id = ? AND p.end_reason = 'compression'`, []any{id}, &parent)
+			WHERE s.id = ? AND p.end_reason = 'compression' AND CASE WHEN json_valid(s.model_config)
+			THEN coalesce(json_extract(s.model_config, '$._delegate_from'), json_extract(s.model_config, '$._branched_from')) END IS NULL`, []any{id}, &parent)
 		if err != nil {
 			return id
 		}
@@ -172,15 +173,20 @@ func (s *State) DeleteSession(ctx context.Context, id string) ([]SessionInfo, er
 		if err != nil {
 			return nil, err
 		}
-		for at := len(list) - 1; at >= 0; at-- {
-			for _, statement := range removal {
-				if _, err := t.run(statement, list[at].ID); err != nil {
-					return nil, fmt.Errorf("delete session %s: %w", list[at].ID, err)
-				}
+		return list, removeAll(t, list)
+	})
+}
+
+// removeAll removes sessions, those that were delegated to before the one that did.
+func removeAll(t *tx, list []SessionInfo) error {
+	for _, i := range slices.Backward(list) {
+		for _, statement := range removal {
+			if _, err := t.run(statement, i.ID); err != nil {
+				return fmt.Errorf("delete session %s: %w", i.ID, err)
 			}
 		}
-		return list, nil
-	})
+	}
+	return nil
 }
 
 // A Prune says which of the sessions that have ended are to go.

@@ -283,6 +283,7 @@ func (s *supervisor) listen() error {
 			s.hub.RegisterBoards(g)
 			s.plugins.register(g)
 			controlv1.RegisterMaintenanceServer(g, maintenance.New(s.o.Config.Home, ownStores{s}))
+			controlv1.RegisterBoardStatisticsServer(g, boardStatistics{boards: s.boards})
 			controlv1.RegisterPairingServer(g, NewPairing(s.pairing))
 			state := filepath.Join(s.o.Config.Home, "state.db")
 			controlv1.RegisterSessionsServer(g, sessions.New(s.store, func() error { return store.NotHeld(state) }))

@@ -217,23 +217,31 @@ func List(home string) ([]Snapshot, error) {
 	return list, nil
 }
 
-// Prune removes all but the newest snapshots and returns what it removed. One that misses a database does not count: it
+// Prunable lists the snapshots that Prune would remove. One that misses a database does not count among those that stay: it
 // must not push out a whole one.
-func Prune(home string, keep int) (removed []Snapshot, err error) {
+func Prunable(home string, keep int) (old []Snapshot, err error) {
 	list, err := List(home)
-	if err != nil {
-		return nil, err
-	}
 	whole := 0
 	for _, s := range list {
 		if len(s.FailedDBs) == 0 {
 			whole++
 		}
-		if whole <= keep {
-			continue
+		if whole > keep {
+			old = append(old, s)
 		}
-		if err := os.RemoveAll(filepath.Join(home, snapshots, s.ID)); err != nil {
-			return removed, fmt.Errorf("prune snapshots: %w", err)
+	}
+	return old, err
+}
+
+// Prune removes all but the newest snapshots and returns what it removed.
+func Prune(home string, keep int) (removed []Snapshot, err error) {
+	old, err := Prunable(home, keep)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range old {
+		if err := Remove(home, s.ID); err != nil {
+			return removed, err
 		}
 		removed = append(removed, s)
 	}

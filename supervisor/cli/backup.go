@@ -205,12 +205,14 @@ func snapshotTable(w io.Writer, list []backup.Snapshot) error {
 }
 
 func (p *program) snapshotsPrune() *cobra.Command {
-	keep := backup.KeepSnapshots
+	keep, dryRun := backup.KeepSnapshots, false
 	c := &cobra.Command{
-		Use:     "prune",
-		Short:   "Remove all but the newest snapshots",
-		Example: "  hermes-supervisor snapshots prune --keep 3",
-		Args:    none,
+		Use:   "prune",
+		Short: "Remove all but the newest snapshots",
+		Long:  "Prune removes snapshots. One that is without a store does not count among those that stay.",
+		Example: `  hermes-supervisor snapshots prune --keep 3 --dry-run
+  hermes-supervisor snapshots prune --keep 3`,
+		Args: none,
 		RunE: func(*cobra.Command, []string) error {
 			if keep < 0 {
 				return usageError{fmt.Errorf("--keep %d: 0 or more", keep)}
@@ -219,9 +221,16 @@ func (p *program) snapshotsPrune() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed, err := backup.Prune(home, keep)
+			remove, verb := backup.Prune, "removed"
+			if dryRun {
+				remove, verb = backup.Prunable, "would remove"
+			}
+			removed, err := remove(home, keep)
+			if p.output == outputJSON {
+				return errors.Join(err, p.printJSON(map[string]any{"dry_run": dryRun, "removed": append([]backup.Snapshot{}, removed...)}))
+			}
 			for _, s := range removed {
-				fmt.Fprintf(p.out, "removed %s, %s\n", s.ID, size(s.TotalSize))
+				fmt.Fprintf(p.out, "%s %s, %s\n", verb, s.ID, size(s.TotalSize))
 			}
 			if err == nil && len(removed) == 0 {
 				_, err = fmt.Fprintln(p.out, "nothing to remove")
@@ -230,7 +239,8 @@ func (p *program) snapshotsPrune() *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&keep, "keep", keep, "how many stay")
-	return c
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say which")
+	return p.withOutput(c)
 }
 
 // completeSnapshots offers ids of snapshots, and files.

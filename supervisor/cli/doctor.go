@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
@@ -22,20 +24,23 @@ import (
 )
 
 func (p *program) doctor() *cobra.Command {
-	fix := false
+	m := doctor.Mending{}
 	c := p.withOutput(&cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong with the home, its stores, the service and the installation",
 		Long: `Doctor looks at everything that a home needs and says what is wrong and what to do. It may be run at any time and changes
 nothing. Stores are read as a whole, about 6 s a GiB, through the supervisor if one runs.
 
-With --fix it mends what can be mended without a risk: permissions. It ends with 1 if something fails.`,
+With --fix it mends what can be mended without a risk, and says what was and what is: modes of files, search indices that are
+damaged, ordinary indices that are missing or wrong, a WAL that nobody empties, what killed processes left half made. Of stores
+it mends nothing while another program has one open. It ends with 1 if something fails.`,
 		Example: `  hermes-supervisor doctor
+  hermes-supervisor doctor --fix --dry-run
   hermes-supervisor doctor --fix
   hermes-supervisor doctor -o json | jq '.checks[] | select(.state != "ok")'`,
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			list, err := p.examine(c.Context(), fix)
+			list, err := p.examine(c.Context(), m)
 			if err != nil {
 				return err
 			}
@@ -43,7 +48,7 @@ With --fix it mends what can be mended without a risk: permissions. It ends with
 			if p.output == outputJSON {
 				err = p.printJSON(map[string]any{"healthy": healthy, "checks": list})
 			} else {
-				err = p.doctorTable(p.out, list)
+				err = p.doctorTable(p.out, list, m.DryRun)
 			}
 			if err == nil && !healthy {
 				return silentError{ipc.ExitFailed}
@@ -51,41 +56,61 @@ With --fix it mends what can be mended without a risk: permissions. It ends with
 			return err
 		},
 	})
-	c.Flags().BoolVar(&fix, "fix", false, "mend what can be mended without a risk")
+	c.Flags().BoolVar(&m.Fix, "fix", false, "mend what can be mended without a risk")
+	c.Flags().BoolVar(&m.DryRun, "dry-run", false, "only say what --fix would mend")
+	c.Flags().BoolVar(&m.Force, "force", false, "mend stores although another program has one open")
 	return c
 }
 
-func (p *program) examine(ctx context.Context, fix bool) ([]doctor.Finding, error) {
+func (p *program) examine(ctx context.Context, m doctor.Mending) ([]doctor.Finding, error) {
 	path, home, err := p.socket()
 	if err != nil {
 		return nil, err
 	}
 	s := doctor.Subject{Home: home, RunDir: filepath.Dir(path), Binaries: supervisor.CheckBinaries, Misfits: misfits, Now: time.Now()}
 	s.Config, s.ConfigErr = config.Load(home)
-	s.Check = func(ctx context.Context) ([]*controlv1.StoreCheck, error) {
-		r, err := maintenance.New(home, resting{home}).Check(ctx, &controlv1.CheckStoresRequest{})
-		return r.GetStores(), err
-	}
+	s.Own = func(f func() error) error { return p.owning(home, f) }
 	if answers(ctx, path) != nil {
-		return doctor.Examine(ctx, s, fix), nil
+		service := maintenance.New(home, resting{home, p})
+		looked(&s, service.Check, service.Mend)
+		return doctor.Examine(ctx, s, m), nil
 	}
 	var list []doctor.Finding
 	err = p.connected(ctx, func(conn grpc.ClientConnInterface) error {
 		if s.Running, err = controlv1.NewControlClient(conn).Status(ctx, &controlv1.StatusRequest{}); err != nil {
 			return fmt.Errorf("status: %w", err)
 		}
-		s.Check = func(ctx context.Context) ([]*controlv1.StoreCheck, error) {
-			r, err := controlv1.NewMaintenanceClient(conn).Check(ctx, &controlv1.CheckStoresRequest{})
-			return r.GetStores(), err
-		}
-		list = doctor.Examine(ctx, s, fix)
+		client := controlv1.NewMaintenanceClient(conn)
+		looked(&s, func(ctx context.Context, r *controlv1.CheckStoresRequest) (*controlv1.CheckStoresResponse, error) {
+			return client.Check(ctx, r)
+		},
+			func(ctx context.Context, r *controlv1.MendStoreRequest) (*controlv1.MendStoreResponse, error) {
+				return client.Mend(ctx, r)
+			})
+		list = doctor.Examine(ctx, s, m)
 		return nil
 	})
 	return list, err
 }
 
+// looked lets the subject read and mend stores through a service.
+func looked(s *doctor.Subject, check func(context.Context, *controlv1.CheckStoresRequest) (*controlv1.CheckStoresResponse, error),
+	mend func(context.Context, *controlv1.MendStoreRequest) (*controlv1.MendStoreResponse, error)) {
+	s.Check = func(ctx context.Context) ([]*controlv1.StoreCheck, error) {
+		r, err := check(ctx, &controlv1.CheckStoresRequest{})
+		return r.GetStores(), err
+	}
+	s.Mend = func(ctx context.Context, name string) ([]string, error) {
+		r, err := mend(ctx, &controlv1.MendStoreRequest{Store: name})
+		return r.GetDone(), err
+	}
+}
+
 // resting are the stores of a home in which no supervisor runs.
-type resting struct{ home string }
+type resting struct {
+	home string
+	p    *program
+}
 
 func (r resting) Names() ([]string, error) { return databases(r.home), nil }
 
@@ -95,6 +120,16 @@ func (r resting) Copy(ctx context.Context, name, to string) error {
 
 func (r resting) Optimize(context.Context) (int64, error) {
 	return 0, errors.New("no supervisor runs")
+}
+
+// Mend opens a store under the lock of the home.
+func (r resting) Mend(ctx context.Context, name string, repair store.Repair) (done []string, err error) {
+	err = r.p.owning(r.home, func() (err error) {
+		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: r.p.err, Level: hclog.Error})
+		done, err = store.MendFile(ctx, filepath.Join(r.home, filepath.FromSlash(name)), repair, store.Options{Log: log})
+		return err
+	})
+	return done, err
 }
 
 // misfits looks at the installed units of the usual name, of the user and of the system.
@@ -109,7 +144,7 @@ func misfits(ctx context.Context, c *config.Config) (list []string) {
 	return list
 }
 
-func (p *program) doctorTable(w io.Writer, list []doctor.Finding) error {
+func (p *program) doctorTable(w io.Writer, list []doctor.Finding, dryRun bool) error {
 	wrong, fixed := 0, 0
 	marks := map[string]string{doctor.OK: p.colour(green, "ok  "), doctor.Warn: p.colour(yellow, "warn"), doctor.Fail: p.colour(red, "FAIL")}
 	for _, f := range list {
@@ -119,6 +154,12 @@ func (p *program) doctorTable(w io.Writer, list []doctor.Finding) error {
 			fixed++
 		}
 		fmt.Fprintf(w, "%s  %s: %s%s\n", marks[f.State], printable(f.Name), cell(f.Detail), note)
+		for _, d := range f.Done {
+			if dryRun {
+				d = "would be mended: " + d
+			}
+			fmt.Fprintf(w, "      %s\n", cell(d))
+		}
 		if f.State != doctor.OK {
 			wrong++
 			if f.Advice != "" {

@@ -26,7 +26,7 @@ func (p *program) kanban() *cobra.Command {
 	}, p.kanbanList(), p.kanbanShow(), p.kanbanCreate(), p.kanbanMove("complete", "done", "Finish a task", "SUMMARY", 0),
 		p.kanbanMove("block", "blocked", "Say that a task cannot go on, and why", "REASON", 1),
 		p.kanbanMove("unblock", "ready", "Let a blocked task go on", "", 0),
-		p.kanbanMove("archive", "archived", "Put a task away", "", 0), p.kanbanSubscribe())
+		p.kanbanMove("archive", "archived", "Put a task away", "", 0), p.kanbanSubscribe(), p.kanbanStats())
 }
 
 // boards runs f with a client of the running supervisor.

@@ -47,7 +47,8 @@ func (p *program) onSessions(ctx context.Context, f func(controlv1.SessionsClien
 	return p.onStore(ctx, false, f)
 }
 
-// onStore is onSessions, and where there is no store yet and create is set it makes one.
+// onStore is onSessions, and where there is no store yet and create is set it makes one. Without it nothing is made: a home
+// without a store is one without sessions.
 func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.SessionsClient) error) error {
 	path, home, err := p.socket()
 	if err != nil {
@@ -57,7 +58,11 @@ func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.Ses
 	if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return p.connected(ctx, func(conn grpc.ClientConnInterface) error { return f(controlv1.NewSessionsClient(conn)) })
 	}
-	return p.alone(ctx, home, create, func(s *store.State) error {
+	if _, err := os.Stat(filepath.Join(home, stateFile)); errors.Is(err, os.ErrNotExist) && !create {
+		return inProcess(func(g *grpc.Server) { controlv1.RegisterSessionsServer(g, sessions.None(home)) },
+			func(conn grpc.ClientConnInterface) error { return f(controlv1.NewSessionsClient(conn)) })
+	}
+	return p.alone(ctx, home, func(s *store.State) error {
 		return inProcess(func(g *grpc.Server) {
 			controlv1.RegisterSessionsServer(g, sessions.New(s, func() error { return store.NotHeld(filepath.Join(home, stateFile)) }))
 		}, func(conn grpc.ClientConnInterface) error { return f(controlv1.NewSessionsClient(conn)) })
@@ -65,23 +70,11 @@ func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.Ses
 }
 
 // alone opens the store of a home in which no supervisor runs.
-func (p *program) alone(ctx context.Context, home string, create bool, f func(*store.State) error) error {
-	missing := func(path string) error {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && !create {
-			return &kindError{fmt.Errorf("home %s has no sessions yet\nstart one with: hermes-supervisor chat", home), ipc.ErrNotFound}
-		}
-		return nil
-	}
-	if err := missing(home); err != nil {
-		return err
-	}
+func (p *program) alone(ctx context.Context, home string, f func(*store.State) error) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
 	return p.owning(home, func() error {
-		if err := missing(filepath.Join(home, stateFile)); err != nil {
-			return err
-		}
 		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
 		s, err := store.OpenState(ctx, filepath.Join(home, stateFile), store.Options{Log: log, Readers: 1})
 		if err != nil {

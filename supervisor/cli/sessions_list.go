@@ -35,6 +35,7 @@ func (p *program) sessionsList() *cobra.Command {
 	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 20, "at most so many")
 	c.Flags().BoolVar(&r.Archived, "archived", false, "archived ones too")
 	f.flags(c)
+	c.Flags().StringVar(&f.Cwd, "workspace", "", "the same as --cwd")
 	return p.withOutput(c)
 }
 
@@ -236,7 +237,7 @@ func sessionStats(w io.Writer, s *controlv1.SessionStatsResponse) error {
 		index = fmt.Sprintf("%d %% built", 100*s.IndexDone/s.IndexTotal)
 	}
 	list := []string{"sessions", fmt.Sprintf("%d (%d archived)", s.Sessions, s.Archived), "messages", strconv.FormatInt(s.Messages, 10),
-		"tokens", strconv.FormatInt(s.Tokens, 10), "size", size(s.Bytes), "search index", index}
+		"tokens", strconv.FormatInt(s.Tokens, 10), "size", or(size(s.Bytes), "0 KiB"), "search index", index}
 	if err := pairs(w, list...); err != nil || len(s.Sources) == 0 {
 		return err
 	}

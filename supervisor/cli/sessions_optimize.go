@@ -117,14 +117,17 @@ func (p *program) rewriting(ctx context.Context, what string, force, vacuum bool
 }
 
 func (p *program) sessionsOptimizeStorage() *cobra.Command {
-	var force, dryRun, noVacuum bool
+	var force, dryRun, noVacuum, sure bool
 	c := &cobra.Command{
 		Use:   "optimize-storage",
 		Short: "Give an old store the search index that keeps no second copy of each text",
 		Long: `Optimize-storage builds the search index again in the layout of newer versions of Hermes, if the file has the old one,
-and rewrites the file. It may be interrupted at any time: the next start goes on with it.`,
-		Example: "  hermes-supervisor sessions optimize-storage --dry-run",
-		Args:    none,
+and rewrites the file. It may be interrupted at any time: the next start goes on with it.
+
+A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes take the layout as their own.`,
+		Example: `  hermes-supervisor sessions optimize-storage --dry-run
+  hermes-supervisor sessions optimize-storage --yes`,
+		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dryRun {
 				home, err := p.resolvedHome()
@@ -133,16 +136,34 @@ and rewrites the file. It may be interrupted at any time: the next start goes on
 				}
 				return p.wouldRewrite(c.Context(), home)
 			}
+			if !sure && !p.confirm("build the search index again and rewrite the store?") {
+				fmt.Fprintln(p.err, "nothing was done")
+				return nil
+			}
 			return p.rewriting(c.Context(), "optimize-storage", force, !noVacuum, func(s *store.State) error {
-				legacy, err := s.IndexLayout(c.Context())
-				if err != nil || !legacy {
-					return err
-				}
-				return s.ConvertIndex(c.Context(), func(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) })
+				return p.convert(c.Context(), s)
 			})
 		},
 	}
 	rewriteFlags(c, &force, &dryRun)
 	c.Flags().BoolVar(&noVacuum, "no-vacuum", false, "leave the file as large as it is")
+	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	return c
+}
+
+// convert gives the store the newest layout of the index, if it has an older one.
+func (p *program) convert(ctx context.Context, s *store.State) error {
+	legacy, err := s.IndexLayout(ctx)
+	if err != nil {
+		return err
+	}
+	if !legacy {
+		_, err := fmt.Fprintln(p.out, "the search index has the newest layout")
+		return err
+	}
+	if err := s.ConvertIndex(ctx, func(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(p.out, "the search index was built in the newest layout")
+	return err
 }

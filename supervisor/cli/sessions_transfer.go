@@ -7,64 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 )
-
-func (p *program) sessionsExport() *cobra.Command {
-	r, f, force := &controlv1.ExportSessionsRequest{}, &sessionFilter{}, false
-	c := &cobra.Command{
-		Use:   "export [FILE]",
-		Short: "Write sessions as lines of JSON",
-		Long: `Export writes one line a session with all its messages, in the form that Hermes Agent writes too. Import takes it back without
-a loss. Without FILE, or with -, it writes to stdout.`,
-		Example: `  hermes-supervisor sessions export --session-id latest
-  hermes-supervisor sessions export --all everything.jsonl
-  hermes-supervisor sessions export --older-than 90d old.jsonl`,
-		Args: between(0, 1, ""),
-		RunE: func(c *cobra.Command, args []string) (err error) {
-			if r.Filter, err = f.read(c, time.Now()); err != nil {
-				return err
-			}
-			to := "-"
-			if len(args) == 1 {
-				to = args[0]
-			}
-			return p.onSessions(c.Context(), func(client controlv1.SessionsClient) error {
-				return p.toFile(to, force, func(w io.Writer) error { return export(c.Context(), client, r, w) })
-			})
-		},
-	}
-	c.Flags().StringSliceVar(&r.Sessions, "session-id", nil, "these `sessions` alone")
-	c.Flags().BoolVar(&r.All, "all", false, "every session")
-	c.Flags().BoolVar(&force, "force", false, "replace FILE if it is there")
-	_ = c.RegisterFlagCompletionFunc("session-id", p.completeSession)
-	f.flags(c)
-	return c
-}
-
-func export(ctx context.Context, client controlv1.SessionsClient, r *controlv1.ExportSessionsRequest, w io.Writer) error {
-	in, err := client.Export(ctx, r)
-	if err != nil {
-		return err
-	}
-	for {
-		chunk, err := in.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(chunk.Data); err != nil {
-			return err
-		}
-	}
-}
 
 // toFile writes to stdout, or to a file that is there when it is whole.
 func (p *program) toFile(path string, force bool, write func(io.Writer) error) error {
@@ -74,6 +22,15 @@ func (p *program) toFile(path string, force bool, write func(io.Writer) error) e
 	if _, err := os.Lstat(path); err == nil && !force {
 		return fmt.Errorf("%s is there already\nreplace it with --force, or name another file", path)
 	}
+	if err := writeWhole(path, write); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(p.err, "wrote %s\n", path)
+	return err
+}
+
+// writeWhole writes a file that is there when it is whole.
+func writeWhole(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
 	if err != nil {
 		return err
@@ -83,11 +40,7 @@ func (p *program) toFile(path string, force bool, write func(io.Writer) error) e
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(p.err, "wrote %s\n", path)
-	return err
+	return os.Rename(f.Name(), path)
 }
 
 func (p *program) sessionsImport() *cobra.Command {

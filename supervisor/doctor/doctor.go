@@ -2,8 +2,9 @@
 // service, the installation.
 //
 // Rules: looking changes nothing, and one look that fails does not keep the others from being made. What is found has a
-// name for programs, a state, and a line that says what to do. Only what cannot do harm is fixed (Fix), and nothing of a
-// store while another process has a retired WAL of it: touching anything then is how data is lost.
+// name for programs, a state, and a line that says what to do. Only what cannot lose anything is mended (Mending): modes of
+// files, indices, what killed processes left half made. Nothing is mended while another process has a retired WAL of a store,
+// and nothing of stores while another program has one open: touching them then is how data is lost.
 package doctor
 
 import (
@@ -11,13 +12,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
@@ -36,8 +40,24 @@ type Finding struct {
 	Detail string `json:"detail"`
 	Advice string `json:"advice"`
 	Fixed  bool   `json:"fixed"`
+	// Done says what was mended, or what would be.
+	Done []string `json:"done"`
 
-	fix func() error
+	repair *repair
+}
+
+// A repair mends what a look has found.
+type repair struct {
+	plan   []string // what it does, a line each
+	stores bool     // it touches stores, or files beside them
+	do     func(context.Context) (done []string, err error)
+}
+
+// Mending says what of it is wanted.
+type Mending struct {
+	Fix    bool
+	DryRun bool // only say what would be mended
+	Force  bool // although other programs have a store open
 }
 
 // Subject is what is looked at.
@@ -51,6 +71,10 @@ type Subject struct {
 	Running *controlv1.StatusResponse
 	// Check reads the stores: through the running supervisor, or by itself.
 	Check func(ctx context.Context) ([]*controlv1.StoreCheck, error)
+	// Mend makes again what of a store is derived and wrong, and says what it did.
+	Mend func(ctx context.Context, name string) ([]string, error)
+	// Own runs f while no supervisor can start.
+	Own func(f func() error) error
 	// Binaries returns an error if a worker's binary is missing.
 	Binaries func(*config.Config) error
 	// Misfits says what of an installed service unit does not fit the configuration.
@@ -58,30 +82,48 @@ type Subject struct {
 	Now     time.Time
 }
 
-// Examine looks at everything. With fix it mends what can be mended without a risk.
-func Examine(ctx context.Context, s Subject, fix bool) []Finding {
-	held := s.retired()
+// Examine looks at everything, and mends what is wanted.
+func Examine(ctx context.Context, s Subject, m Mending) []Finding {
+	retired := s.retired()
 	list := []Finding{s.configuration(), s.installation()}
 	list = append(list, s.service(ctx)...)
 	list = append(list, s.permissions(), s.runDirectory(), s.space(), s.fileSystem())
-	list = append(list, held...)
-	list = append(list, s.holders())
-	if len(held) == 0 {
+	list = append(list, retired...)
+	held := s.holders()
+	list = append(list, held)
+	if len(retired) == 0 {
 		list = append(list, s.stores(ctx)...)
 	}
 	list = append(list, s.snapshots(), s.leftovers(), s.evidence())
 	for i := range list {
-		f := &list[i]
-		if !fix || f.fix == nil || f.State == OK || len(held) > 0 {
-			continue
+		if f := &list[i]; (m.Fix || m.DryRun) && f.repair != nil && f.State != OK {
+			f.mend(ctx, m, len(retired) > 0, held)
 		}
-		if err := f.fix(); err != nil {
-			f.Detail += "; it could not be mended: " + err.Error()
-			continue
-		}
-		f.Fixed, f.State, f.Advice = true, OK, ""
 	}
 	return list
+}
+
+// mend makes the repair of a finding, unless it must not be made.
+func (f *Finding) mend(ctx context.Context, m Mending, retired bool, held Finding) {
+	switch {
+	case m.DryRun:
+		f.Done = f.repair.plan
+		return
+	case retired:
+		f.Detail += "; not mended: nothing is touched while a process holds a retired WAL"
+		return
+	case f.repair.stores && held.State != OK && !m.Force:
+		f.Detail += "; not mended: " + held.Detail
+		f.Advice = "end that program, then again; --force goes ahead"
+		return
+	}
+	done, err := f.repair.do(ctx)
+	f.Done = done
+	if err != nil {
+		f.Detail += "; it could not be mended: " + err.Error()
+		return
+	}
+	f.Fixed, f.State, f.Advice = true, OK, ""
 }
 
 // Healthy says that nothing failed.
@@ -156,28 +198,49 @@ func limits(e *controlv1.Enforcement) Finding {
 	return ok("limits", text+"; descriptors always by the kernel")
 }
 
+// private are the files and folders of a home that others must not read, with the most that they may allow.
+var private = map[string]fs.FileMode{
+	"": 0o700, ".env": 0o600, "auth.json": 0o600, "state.db*": 0o600, "kanban.db*": 0o600, "supervisor.db*": 0o600, "kanban/boards/*/kanban.db*": 0o600,
+	"cron/*.db": 0o600, "*.before-hermes-supervisor": 0o600, "state-snapshots": 0o700, "pairing": 0o700, "platforms/pairing": 0o700, "session-exports": 0o700,
+}
+
 // permissions looks for files that others can read.
 func (s Subject) permissions() Finding {
 	f := Finding{Name: "permissions", Advice: "hermes-supervisor doctor --fix"}
-	wrong := map[string]fs.FileMode{}
-	for name, mode := range map[string]fs.FileMode{"": 0o700, ".env": 0o600, "auth.json": 0o600, "state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600, "kanban.db": 0o600} {
-		path := filepath.Join(s.Home, name)
-		info, err := os.Stat(path)
-		if err == nil && info.Mode().Perm()&^mode != 0 {
-			wrong[path] = mode
-			f.Detail += fmt.Sprintf("%s is %04o; ", path, info.Mode().Perm())
+	wrong := map[string][2]fs.FileMode{} // what it is, what it should be
+	for pattern, most := range private {
+		paths, _ := filepath.Glob(filepath.Join(scratch.Literal(s.Home), filepath.FromSlash(pattern)))
+		for _, path := range paths {
+			info, err := os.Lstat(path)
+			if err != nil || info.Mode()&fs.ModeSymlink != 0 || info.Mode().Perm()&^most == 0 {
+				continue
+			}
+			if info.IsDir() {
+				most |= 0o100
+			}
+			wrong[path] = [2]fs.FileMode{info.Mode().Perm(), info.Mode().Perm() & (most | 0o700) &^ 0o077}
 		}
 	}
 	if len(wrong) == 0 {
 		return ok(f.Name, "only this user can read the home")
 	}
-	f.State, f.Detail = Warn, strings.TrimSuffix(f.Detail, "; ")
-	f.fix = func() (err error) {
-		for path, mode := range wrong {
-			err = errors.Join(err, os.Chmod(path, mode))
-		}
-		return err
+	var are, plan []string
+	paths := slices.Sorted(maps.Keys(wrong))
+	for _, path := range paths {
+		are = append(are, fmt.Sprintf("%s is %04o", path, wrong[path][0]))
+		plan = append(plan, fmt.Sprintf("%s: %04o becomes %04o", path, wrong[path][0], wrong[path][1]))
 	}
+	f.State, f.Detail = Warn, strings.Join(are, "; ")
+	f.repair = &repair{plan: plan, do: func(context.Context) (done []string, err error) {
+		for i, path := range paths {
+			if cerr := os.Chmod(path, wrong[path][1]); cerr != nil {
+				err = errors.Join(err, cerr)
+				continue
+			}
+			done = append(done, plan[i])
+		}
+		return done, err
+	}}
 	return f
 }
 
@@ -189,8 +252,12 @@ func (s Subject) runDirectory() Finding {
 		return ok(f.Name, s.RunDir+" is made at the start")
 	case err != nil:
 		f.State, f.Detail, f.Advice = Fail, err.Error(), "choose another with --run-dir"
-	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
-		f.State, f.Detail, f.Advice = Warn, fmt.Sprintf("%s is %v", s.RunDir, info.Mode()), "it must be a folder that only this user may enter"
+	case !info.IsDir():
+		f.State, f.Detail, f.Advice = Warn, fmt.Sprintf("%s is %v", s.RunDir, info.Mode()), "it must be a folder: move away what is there"
+	case info.Mode().Perm()&0o077 != 0:
+		f.State, f.Detail, f.Advice = Warn, fmt.Sprintf("%s is %04o: others may enter it", s.RunDir, info.Mode().Perm()), "hermes-supervisor doctor --fix"
+		plan := fmt.Sprintf("%s: %04o becomes 0700", s.RunDir, info.Mode().Perm())
+		f.repair = &repair{plan: []string{plan}, do: func(context.Context) ([]string, error) { return []string{plan}, os.Chmod(s.RunDir, 0o700) }}
 	default:
 		return ok(f.Name, s.RunDir)
 	}

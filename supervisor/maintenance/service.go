@@ -25,6 +25,8 @@ type Stores interface {
 	Copy(ctx context.Context, name, to string) error
 	// Optimize merges the full-text index of the conversations.
 	Optimize(ctx context.Context) (steps int64, err error)
+	// Mend makes a repair of one and says what it did.
+	Mend(ctx context.Context, name string, r store.Repair) (done []string, err error)
 }
 
 // A Service answers maintenance commands for one home.
@@ -79,10 +81,33 @@ func (s *Service) Check(ctx context.Context, _ *controlv1.CheckStoresRequest) (*
 		}
 		r.Stores = append(r.Stores, &controlv1.StoreCheck{
 			Store: name, Bytes: i.Bytes, WalBytes: i.WALBytes, FreeBytes: i.FreeBytes, Sessions: i.Sessions, Messages: i.Messages,
-			JournalMode: i.JournalMode, Damage: i.Damage, IndexDamage: i.IndexDamage,
+			JournalMode: i.JournalMode, Damage: i.Damage, IndexDamage: i.IndexDamage, MissingIndices: i.MissingIndices, WrongIndices: i.WrongIndices,
 		})
 	}
 	return r, nil
+}
+
+// Mend reads a store as a whole and makes again what of it is derived and wrong.
+func (s *Service) Mend(ctx context.Context, r *controlv1.MendStoreRequest) (*controlv1.MendStoreResponse, error) {
+	names, err := s.stores.Names()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(names, r.Store) {
+		return nil, fmt.Errorf("store %q: %w", r.Store, ipc.ErrNotFound)
+	}
+	i, err := store.Inspect(ctx, filepath.Join(s.home, filepath.FromSlash(r.Store)))
+	if err != nil {
+		return nil, kind(err)
+	}
+	if len(i.Damage) > 0 {
+		return nil, fmt.Errorf("store %s: %w: what it holds is damaged, and nothing is changed: %s", r.Store, ipc.ErrRefused, i.Damage[0])
+	}
+	done, err := s.stores.Mend(ctx, r.Store, i.Repair())
+	if err != nil {
+		return nil, kind(err)
+	}
+	return &controlv1.MendStoreResponse{Done: done}, nil
 }
 
 // Optimize merges the full-text index.

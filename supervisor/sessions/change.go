@@ -72,6 +72,13 @@ func (s *Service) Delete(ctx context.Context, r *controlv1.ChangeSessionsRequest
 		return nil, err
 	}
 	out := &controlv1.ChangeSessionsResponse{}
+	if r.Unchanged != "" {
+		if len(list) != 1 || r.DryRun {
+			return nil, fmt.Errorf("%w: an unchanged session is deleted alone", ipc.ErrInvalid)
+		}
+		gone, err := s.store.DeleteUnchanged(ctx, list[0].ID, r.Unchanged)
+		return &controlv1.ChangeSessionsResponse{Sessions: infos(gone)}, kind(err)
+	}
 	for _, dry := range []bool{true, false} { // first look at all, so that a refusal leaves everything as it was
 		if !dry && r.DryRun {
 			break
@@ -146,10 +153,42 @@ func (s *Service) quiet(command string) error {
 	return &kindError{fmt.Errorf("refusing `sessions %s`: %w\nnothing is lost; stop them first and run it again, or accept the risk with --force", command, err), ipc.ErrRefused}
 }
 
+// selected is what Export writes, conversations together if lineage is wanted.
+func (s *Service) selected(ctx context.Context, r *controlv1.ExportSessionsRequest) ([]store.SessionInfo, error) {
+	list, _, err := s.chosen(ctx, r.Sessions, r.Filter, r.All)
+	if err != nil || !r.Lineage {
+		return list, err
+	}
+	var whole []store.SessionInfo
+	seen := map[string]bool{}
+	for _, i := range list {
+		if seen[i.ID] {
+			continue
+		}
+		chain, err := s.store.Chain(ctx, i.ID)
+		if err != nil {
+			return nil, kind(err)
+		}
+		for _, c := range chain {
+			if !seen[c.ID] {
+				seen[c.ID] = true
+				whole = append(whole, c)
+			}
+		}
+	}
+	return whole, nil
+}
+
+// Select names the sessions that Export would write.
+func (s *Service) Select(ctx context.Context, r *controlv1.ExportSessionsRequest) (*controlv1.ListSessionsResponse, error) {
+	list, err := s.selected(ctx, r)
+	return &controlv1.ListSessionsResponse{Sessions: infos(list)}, err
+}
+
 // Export streams the sessions as JSON lines.
 func (s *Service) Export(r *controlv1.ExportSessionsRequest, out controlv1.Sessions_ExportServer) error {
 	ctx := out.Context()
-	list, _, err := s.chosen(ctx, r.Sessions, r.Filter, r.All)
+	list, err := s.selected(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,94 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type MendStoreRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"` // path in the home
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MendStoreRequest) Reset() {
+	*x = MendStoreRequest{}
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MendStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MendStoreRequest) ProtoMessage() {}
+
+func (x *MendStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MendStoreRequest.ProtoReflect.Descriptor instead.
+func (*MendStoreRequest) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *MendStoreRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+type MendStoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Done          []string               `protobuf:"bytes,1,rep,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MendStoreResponse) Reset() {
+	*x = MendStoreResponse{}
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MendStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MendStoreResponse) ProtoMessage() {}
+
+func (x *MendStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MendStoreResponse.ProtoReflect.Descriptor instead.
+func (*MendStoreResponse) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *MendStoreResponse) GetDone() []string {
+	if x != nil {
+		return x.Done
+	}
+	return nil
+}
+
 type CopyStoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"` // path in the home, for example kanban/boards/work/kanban.db
@@ -31,7 +119,7 @@ type CopyStoreRequest struct {
 
 func (x *CopyStoreRequest) Reset() {
 	*x = CopyStoreRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +131,7 @@ func (x *CopyStoreRequest) String() string {
 func (*CopyStoreRequest) ProtoMessage() {}
 
 func (x *CopyStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +144,7 @@ func (x *CopyStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyStoreRequest.ProtoReflect.Descriptor instead.
 func (*CopyStoreRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{0}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CopyStoreRequest) GetStore() string {
@@ -82,7 +170,7 @@ type CopyStoreResponse struct {
 
 func (x *CopyStoreResponse) Reset() {
 	*x = CopyStoreResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -94,7 +182,7 @@ func (x *CopyStoreResponse) String() string {
 func (*CopyStoreResponse) ProtoMessage() {}
 
 func (x *CopyStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -107,7 +195,7 @@ func (x *CopyStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyStoreResponse.ProtoReflect.Descriptor instead.
 func (*CopyStoreResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{1}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CopyStoreResponse) GetBytes() int64 {
@@ -125,7 +213,7 @@ type CheckStoresRequest struct {
 
 func (x *CheckStoresRequest) Reset() {
 	*x = CheckStoresRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -137,7 +225,7 @@ func (x *CheckStoresRequest) String() string {
 func (*CheckStoresRequest) ProtoMessage() {}
 
 func (x *CheckStoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -150,7 +238,7 @@ func (x *CheckStoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStoresRequest.ProtoReflect.Descriptor instead.
 func (*CheckStoresRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{2}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{4}
 }
 
 type CheckStoresResponse struct {
@@ -162,7 +250,7 @@ type CheckStoresResponse struct {
 
 func (x *CheckStoresResponse) Reset() {
 	*x = CheckStoresResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +262,7 @@ func (x *CheckStoresResponse) String() string {
 func (*CheckStoresResponse) ProtoMessage() {}
 
 func (x *CheckStoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +275,7 @@ func (x *CheckStoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStoresResponse.ProtoReflect.Descriptor instead.
 func (*CheckStoresResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{3}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CheckStoresResponse) GetStores() []*StoreCheck {
@@ -199,23 +287,25 @@ func (x *CheckStoresResponse) GetStores() []*StoreCheck {
 
 // A StoreCheck is what was found in one store.
 type StoreCheck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`  // path in the home
-	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the file
-	WalBytes      int64                  `protobuf:"varint,3,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
-	FreeBytes     int64                  `protobuf:"varint,4,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"` // of pages that hold nothing
-	Sessions      int64                  `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	Messages      int64                  `protobuf:"varint,6,opt,name=messages,proto3" json:"messages,omitempty"`
-	JournalMode   string                 `protobuf:"bytes,7,opt,name=journal_mode,json=journalMode,proto3" json:"journal_mode,omitempty"`
-	Damage        []string               `protobuf:"bytes,8,rep,name=damage,proto3" json:"damage,omitempty"`                              // empty: sound
-	IndexDamage   []string               `protobuf:"bytes,9,rep,name=index_damage,json=indexDamage,proto3" json:"index_damage,omitempty"` // of full-text indices, which can be built again
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Store          string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`  // path in the home
+	Bytes          int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the file
+	WalBytes       int64                  `protobuf:"varint,3,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
+	FreeBytes      int64                  `protobuf:"varint,4,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"` // of pages that hold nothing
+	Sessions       int64                  `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Messages       int64                  `protobuf:"varint,6,opt,name=messages,proto3" json:"messages,omitempty"`
+	JournalMode    string                 `protobuf:"bytes,7,opt,name=journal_mode,json=journalMode,proto3" json:"journal_mode,omitempty"`
+	Damage         []string               `protobuf:"bytes,8,rep,name=damage,proto3" json:"damage,omitempty"`                              // empty: sound
+	IndexDamage    []string               `protobuf:"bytes,9,rep,name=index_damage,json=indexDamage,proto3" json:"index_damage,omitempty"` // of full-text indices, which can be built again
+	MissingIndices []string               `protobuf:"bytes,10,rep,name=missing_indices,json=missingIndices,proto3" json:"missing_indices,omitempty"`
+	WrongIndices   []string               `protobuf:"bytes,11,rep,name=wrong_indices,json=wrongIndices,proto3" json:"wrong_indices,omitempty"` // ordinary indices that do not fit their table, which can be built again
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StoreCheck) Reset() {
 	*x = StoreCheck{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -227,7 +317,7 @@ func (x *StoreCheck) String() string {
 func (*StoreCheck) ProtoMessage() {}
 
 func (x *StoreCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +330,7 @@ func (x *StoreCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCheck.ProtoReflect.Descriptor instead.
 func (*StoreCheck) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{4}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StoreCheck) GetStore() string {
@@ -306,6 +396,20 @@ func (x *StoreCheck) GetIndexDamage() []string {
 	return nil
 }
 
+func (x *StoreCheck) GetMissingIndices() []string {
+	if x != nil {
+		return x.MissingIndices
+	}
+	return nil
+}
+
+func (x *StoreCheck) GetWrongIndices() []string {
+	if x != nil {
+		return x.WrongIndices
+	}
+	return nil
+}
+
 type OptimizeStoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -314,7 +418,7 @@ type OptimizeStoreRequest struct {
 
 func (x *OptimizeStoreRequest) Reset() {
 	*x = OptimizeStoreRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +430,7 @@ func (x *OptimizeStoreRequest) String() string {
 func (*OptimizeStoreRequest) ProtoMessage() {}
 
 func (x *OptimizeStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +443,7 @@ func (x *OptimizeStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptimizeStoreRequest.ProtoReflect.Descriptor instead.
 func (*OptimizeStoreRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{5}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{7}
 }
 
 type OptimizeStoreResponse struct {
@@ -352,7 +456,7 @@ type OptimizeStoreResponse struct {
 
 func (x *OptimizeStoreResponse) Reset() {
 	*x = OptimizeStoreResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +468,7 @@ func (x *OptimizeStoreResponse) String() string {
 func (*OptimizeStoreResponse) ProtoMessage() {}
 
 func (x *OptimizeStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +481,7 @@ func (x *OptimizeStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptimizeStoreResponse.ProtoReflect.Descriptor instead.
 func (*OptimizeStoreResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{6}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OptimizeStoreResponse) GetSteps() int64 {
@@ -398,7 +502,11 @@ var File_hermes_control_v1_maintenance_proto protoreflect.FileDescriptor
 
 const file_hermes_control_v1_maintenance_proto_rawDesc = "" +
 	"\n" +
-	"#hermes/control/v1/maintenance.proto\x12\x11hermes.control.v1\"<\n" +
+	"#hermes/control/v1/maintenance.proto\x12\x11hermes.control.v1\"(\n" +
+	"\x10MendStoreRequest\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\"'\n" +
+	"\x11MendStoreResponse\x12\x12\n" +
+	"\x04done\x18\x01 \x03(\tR\x04done\"<\n" +
 	"\x10CopyStoreRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\")\n" +
@@ -406,7 +514,7 @@ const file_hermes_control_v1_maintenance_proto_rawDesc = "" +
 	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"\x14\n" +
 	"\x12CheckStoresRequest\"L\n" +
 	"\x13CheckStoresResponse\x125\n" +
-	"\x06stores\x18\x01 \x03(\v2\x1d.hermes.control.v1.StoreCheckR\x06stores\"\x8a\x02\n" +
+	"\x06stores\x18\x01 \x03(\v2\x1d.hermes.control.v1.StoreCheckR\x06stores\"\xd8\x02\n" +
 	"\n" +
 	"StoreCheck\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
@@ -418,16 +526,20 @@ const file_hermes_control_v1_maintenance_proto_rawDesc = "" +
 	"\bmessages\x18\x06 \x01(\x03R\bmessages\x12!\n" +
 	"\fjournal_mode\x18\a \x01(\tR\vjournalMode\x12\x16\n" +
 	"\x06damage\x18\b \x03(\tR\x06damage\x12!\n" +
-	"\findex_damage\x18\t \x03(\tR\vindexDamage\"\x16\n" +
+	"\findex_damage\x18\t \x03(\tR\vindexDamage\x12'\n" +
+	"\x0fmissing_indices\x18\n" +
+	" \x03(\tR\x0emissingIndices\x12#\n" +
+	"\rwrong_indices\x18\v \x03(\tR\fwrongIndices\"\x16\n" +
 	"\x14OptimizeStoreRequest\"L\n" +
 	"\x15OptimizeStoreResponse\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x03R\x05steps\x12\x1d\n" +
 	"\n" +
-	"free_bytes\x18\x02 \x01(\x03R\tfreeBytes2\x97\x02\n" +
+	"free_bytes\x18\x02 \x01(\x03R\tfreeBytes2\xea\x02\n" +
 	"\vMaintenance\x12Q\n" +
 	"\x04Copy\x12#.hermes.control.v1.CopyStoreRequest\x1a$.hermes.control.v1.CopyStoreResponse\x12V\n" +
 	"\x05Check\x12%.hermes.control.v1.CheckStoresRequest\x1a&.hermes.control.v1.CheckStoresResponse\x12]\n" +
-	"\bOptimize\x12'.hermes.control.v1.OptimizeStoreRequest\x1a(.hermes.control.v1.OptimizeStoreResponseBVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
+	"\bOptimize\x12'.hermes.control.v1.OptimizeStoreRequest\x1a(.hermes.control.v1.OptimizeStoreResponse\x12Q\n" +
+	"\x04Mend\x12#.hermes.control.v1.MendStoreRequest\x1a$.hermes.control.v1.MendStoreResponseBVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
 
 var (
 	file_hermes_control_v1_maintenance_proto_rawDescOnce sync.Once
@@ -441,26 +553,30 @@ func file_hermes_control_v1_maintenance_proto_rawDescGZIP() []byte {
 	return file_hermes_control_v1_maintenance_proto_rawDescData
 }
 
-var file_hermes_control_v1_maintenance_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_hermes_control_v1_maintenance_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_hermes_control_v1_maintenance_proto_goTypes = []any{
-	(*CopyStoreRequest)(nil),      // 0: hermes.control.v1.CopyStoreRequest
-	(*CopyStoreResponse)(nil),     // 1: hermes.control.v1.CopyStoreResponse
-	(*CheckStoresRequest)(nil),    // 2: hermes.control.v1.CheckStoresRequest
-	(*CheckStoresResponse)(nil),   // 3: hermes.control.v1.CheckStoresResponse
-	(*StoreCheck)(nil),            // 4: hermes.control.v1.StoreCheck
-	(*OptimizeStoreRequest)(nil),  // 5: hermes.control.v1.OptimizeStoreRequest
-	(*OptimizeStoreResponse)(nil), // 6: hermes.control.v1.OptimizeStoreResponse
+	(*MendStoreRequest)(nil),      // 0: hermes.control.v1.MendStoreRequest
+	(*MendStoreResponse)(nil),     // 1: hermes.control.v1.MendStoreResponse
+	(*CopyStoreRequest)(nil),      // 2: hermes.control.v1.CopyStoreRequest
+	(*CopyStoreResponse)(nil),     // 3: hermes.control.v1.CopyStoreResponse
+	(*CheckStoresRequest)(nil),    // 4: hermes.control.v1.CheckStoresRequest
+	(*CheckStoresResponse)(nil),   // 5: hermes.control.v1.CheckStoresResponse
+	(*StoreCheck)(nil),            // 6: hermes.control.v1.StoreCheck
+	(*OptimizeStoreRequest)(nil),  // 7: hermes.control.v1.OptimizeStoreRequest
+	(*OptimizeStoreResponse)(nil), // 8: hermes.control.v1.OptimizeStoreResponse
 }
 var file_hermes_control_v1_maintenance_proto_depIdxs = []int32{
-	4, // 0: hermes.control.v1.CheckStoresResponse.stores:type_name -> hermes.control.v1.StoreCheck
-	0, // 1: hermes.control.v1.Maintenance.Copy:input_type -> hermes.control.v1.CopyStoreRequest
-	2, // 2: hermes.control.v1.Maintenance.Check:input_type -> hermes.control.v1.CheckStoresRequest
-	5, // 3: hermes.control.v1.Maintenance.Optimize:input_type -> hermes.control.v1.OptimizeStoreRequest
-	1, // 4: hermes.control.v1.Maintenance.Copy:output_type -> hermes.control.v1.CopyStoreResponse
-	3, // 5: hermes.control.v1.Maintenance.Check:output_type -> hermes.control.v1.CheckStoresResponse
-	6, // 6: hermes.control.v1.Maintenance.Optimize:output_type -> hermes.control.v1.OptimizeStoreResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
+	6, // 0: hermes.control.v1.CheckStoresResponse.stores:type_name -> hermes.control.v1.StoreCheck
+	2, // 1: hermes.control.v1.Maintenance.Copy:input_type -> hermes.control.v1.CopyStoreRequest
+	4, // 2: hermes.control.v1.Maintenance.Check:input_type -> hermes.control.v1.CheckStoresRequest
+	7, // 3: hermes.control.v1.Maintenance.Optimize:input_type -> hermes.control.v1.OptimizeStoreRequest
+	0, // 4: hermes.control.v1.Maintenance.Mend:input_type -> hermes.control.v1.MendStoreRequest
+	3, // 5: hermes.control.v1.Maintenance.Copy:output_type -> hermes.control.v1.CopyStoreResponse
+	5, // 6: hermes.control.v1.Maintenance.Check:output_type -> hermes.control.v1.CheckStoresResponse
+	8, // 7: hermes.control.v1.Maintenance.Optimize:output_type -> hermes.control.v1.OptimizeStoreResponse
+	1, // 8: hermes.control.v1.Maintenance.Mend:output_type -> hermes.control.v1.MendStoreResponse
+	5, // [5:9] is the sub-list for method output_type
+	1, // [1:5] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -477,7 +593,7 @@ func file_hermes_control_v1_maintenance_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_control_v1_maintenance_proto_rawDesc), len(file_hermes_control_v1_maintenance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

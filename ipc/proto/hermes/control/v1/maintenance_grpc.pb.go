@@ -22,6 +22,7 @@ const (
 	Maintenance_Copy_FullMethodName     = "/hermes.control.v1.Maintenance/Copy"
 	Maintenance_Check_FullMethodName    = "/hermes.control.v1.Maintenance/Check"
 	Maintenance_Optimize_FullMethodName = "/hermes.control.v1.Maintenance/Optimize"
+	Maintenance_Mend_FullMethodName     = "/hermes.control.v1.Maintenance/Mend"
 )
 
 // MaintenanceClient is the client API for Maintenance service.
@@ -36,6 +37,9 @@ type MaintenanceClient interface {
 	Check(ctx context.Context, in *CheckStoresRequest, opts ...grpc.CallOption) (*CheckStoresResponse, error)
 	// Optimize merges the full-text index in steps between writes.
 	Optimize(ctx context.Context, in *OptimizeStoreRequest, opts ...grpc.CallOption) (*OptimizeStoreResponse, error)
+	// Mend makes again what of a store is derived: search indices that are damaged, ordinary indices that are missing or do
+	// not fit their table. It returns what it did.
+	Mend(ctx context.Context, in *MendStoreRequest, opts ...grpc.CallOption) (*MendStoreResponse, error)
 }
 
 type maintenanceClient struct {
@@ -76,6 +80,16 @@ func (c *maintenanceClient) Optimize(ctx context.Context, in *OptimizeStoreReque
 	return out, nil
 }
 
+func (c *maintenanceClient) Mend(ctx context.Context, in *MendStoreRequest, opts ...grpc.CallOption) (*MendStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MendStoreResponse)
+	err := c.cc.Invoke(ctx, Maintenance_Mend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MaintenanceServer is the server API for Maintenance service.
 // All implementations must embed UnimplementedMaintenanceServer
 // for forward compatibility.
@@ -88,6 +102,9 @@ type MaintenanceServer interface {
 	Check(context.Context, *CheckStoresRequest) (*CheckStoresResponse, error)
 	// Optimize merges the full-text index in steps between writes.
 	Optimize(context.Context, *OptimizeStoreRequest) (*OptimizeStoreResponse, error)
+	// Mend makes again what of a store is derived: search indices that are damaged, ordinary indices that are missing or do
+	// not fit their table. It returns what it did.
+	Mend(context.Context, *MendStoreRequest) (*MendStoreResponse, error)
 	mustEmbedUnimplementedMaintenanceServer()
 }
 
@@ -106,6 +123,9 @@ func (UnimplementedMaintenanceServer) Check(context.Context, *CheckStoresRequest
 }
 func (UnimplementedMaintenanceServer) Optimize(context.Context, *OptimizeStoreRequest) (*OptimizeStoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Optimize not implemented")
+}
+func (UnimplementedMaintenanceServer) Mend(context.Context, *MendStoreRequest) (*MendStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Mend not implemented")
 }
 func (UnimplementedMaintenanceServer) mustEmbedUnimplementedMaintenanceServer() {}
 func (UnimplementedMaintenanceServer) testEmbeddedByValue()                     {}
@@ -182,6 +202,24 @@ func _Maintenance_Optimize_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Maintenance_Mend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MendStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MaintenanceServer).Mend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Maintenance_Mend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MaintenanceServer).Mend(ctx, req.(*MendStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Maintenance_ServiceDesc is the grpc.ServiceDesc for Maintenance service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -200,6 +238,10 @@ var Maintenance_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Optimize",
 			Handler:    _Maintenance_Optimize_Handler,
+		},
+		{
+			MethodName: "Mend",
+			Handler:    _Maintenance_Mend_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

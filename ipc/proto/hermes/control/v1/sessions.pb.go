@@ -1068,6 +1068,7 @@ type ChangeSessionsRequest struct {
 	IncludePinned   bool                   `protobuf:"varint,6,opt,name=include_pinned,json=includePinned,proto3" json:"include_pinned,omitempty"`       // Prune
 	NeverActive     bool                   `protobuf:"varint,7,opt,name=never_active,json=neverActive,proto3" json:"never_active,omitempty"`             // Prune: sessions of chats in which nothing was ever said
 	Force           bool                   `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`                                            // Prune: although other processes have the file open
+	Unchanged       string                 `protobuf:"bytes,9,opt,name=unchanged,proto3" json:"unchanged,omitempty"`                                     // Delete of one session: SHA-256, in hex, of its line of Export; refused if it has another now
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1156,6 +1157,13 @@ func (x *ChangeSessionsRequest) GetForce() bool {
 		return x.Force
 	}
 	return false
+}
+
+func (x *ChangeSessionsRequest) GetUnchanged() string {
+	if x != nil {
+		return x.Unchanged
+	}
+	return ""
 }
 
 type ChangeSessionsResponse struct {
@@ -1419,6 +1427,7 @@ type ExportSessionsRequest struct {
 	Sessions      []string               `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"` // or those that filter selects
 	Filter        *SessionFilter         `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	Lineage       bool                   `protobuf:"varint,4,opt,name=lineage,proto3" json:"lineage,omitempty"` // with those that each continues and that continue it; a conversation stands together, the oldest first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1470,6 +1479,13 @@ func (x *ExportSessionsRequest) GetFilter() *SessionFilter {
 func (x *ExportSessionsRequest) GetAll() bool {
 	if x != nil {
 		return x.All
+	}
+	return false
+}
+
+func (x *ExportSessionsRequest) GetLineage() bool {
+	if x != nil {
+		return x.Lineage
 	}
 	return false
 }
@@ -1694,7 +1710,7 @@ const file_hermes_control_v1_sessions_proto_rawDesc = "" +
 	"\x02at\x18\b \x01(\x01R\x02at\"F\n" +
 	"\x14RenameSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
-	"\x05title\x18\x02 \x01(\tR\x05title\"\xa5\x02\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\"\xc3\x02\n" +
 	"\x15ChangeSessionsRequest\x12\x1a\n" +
 	"\bsessions\x18\x01 \x03(\tR\bsessions\x128\n" +
 	"\x06filter\x18\x02 \x01(\v2 .hermes.control.v1.SessionFilterR\x06filter\x12\x17\n" +
@@ -1703,7 +1719,8 @@ const file_hermes_control_v1_sessions_proto_rawDesc = "" +
 	"\x10include_archived\x18\x05 \x01(\bR\x0fincludeArchived\x12%\n" +
 	"\x0einclude_pinned\x18\x06 \x01(\bR\rincludePinned\x12!\n" +
 	"\fnever_active\x18\a \x01(\bR\vneverActive\x12\x14\n" +
-	"\x05force\x18\b \x01(\bR\x05force\"h\n" +
+	"\x05force\x18\b \x01(\bR\x05force\x12\x1c\n" +
+	"\tunchanged\x18\t \x01(\tR\tunchanged\"h\n" +
 	"\x16ChangeSessionsResponse\x12:\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1e.hermes.control.v1.SessionInfoR\bsessions\x12\x12\n" +
 	"\x04left\x18\x02 \x03(\tR\x04left\"\x15\n" +
@@ -1723,17 +1740,18 @@ const file_hermes_control_v1_sessions_proto_rawDesc = "" +
 	"\vSourceStats\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsessions\x18\x02 \x01(\x03R\bsessions\x12\x1a\n" +
-	"\bmessages\x18\x03 \x01(\x03R\bmessages\"\x7f\n" +
+	"\bmessages\x18\x03 \x01(\x03R\bmessages\"\x99\x01\n" +
 	"\x15ExportSessionsRequest\x12\x1a\n" +
 	"\bsessions\x18\x01 \x03(\tR\bsessions\x128\n" +
 	"\x06filter\x18\x02 \x01(\v2 .hermes.control.v1.SessionFilterR\x06filter\x12\x10\n" +
-	"\x03all\x18\x03 \x01(\bR\x03all\"\"\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x12\x18\n" +
+	"\alineage\x18\x04 \x01(\bR\alineage\"\"\n" +
 	"\fSessionChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"d\n" +
 	"\x16ImportSessionsResponse\x12\x1a\n" +
 	"\bimported\x18\x01 \x01(\x03R\bimported\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\x12\n" +
-	"\x04left\x18\x03 \x03(\tR\x04left2\x92\a\n" +
+	"\x04left\x18\x03 \x03(\tR\x04left2\xef\a\n" +
 	"\bSessions\x12W\n" +
 	"\x04List\x12&.hermes.control.v1.ListSessionsRequest\x1a'.hermes.control.v1.ListSessionsResponse\x12U\n" +
 	"\x04Show\x12%.hermes.control.v1.ShowSessionRequest\x1a&.hermes.control.v1.ShowSessionResponse\x12]\n" +
@@ -1742,7 +1760,8 @@ const file_hermes_control_v1_sessions_proto_rawDesc = "" +
 	"\aArchive\x12(.hermes.control.v1.ChangeSessionsRequest\x1a).hermes.control.v1.ChangeSessionsResponse\x12]\n" +
 	"\x06Delete\x12(.hermes.control.v1.ChangeSessionsRequest\x1a).hermes.control.v1.ChangeSessionsResponse\x12\\\n" +
 	"\x05Prune\x12(.hermes.control.v1.ChangeSessionsRequest\x1a).hermes.control.v1.ChangeSessionsResponse\x12X\n" +
-	"\x05Stats\x12&.hermes.control.v1.SessionStatsRequest\x1a'.hermes.control.v1.SessionStatsResponse\x12U\n" +
+	"\x05Stats\x12&.hermes.control.v1.SessionStatsRequest\x1a'.hermes.control.v1.SessionStatsResponse\x12[\n" +
+	"\x06Select\x12(.hermes.control.v1.ExportSessionsRequest\x1a'.hermes.control.v1.ListSessionsResponse\x12U\n" +
 	"\x06Export\x12(.hermes.control.v1.ExportSessionsRequest\x1a\x1f.hermes.control.v1.SessionChunk0\x01\x12V\n" +
 	"\x06Import\x12\x1f.hermes.control.v1.SessionChunk\x1a).hermes.control.v1.ImportSessionsResponse(\x01BVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
 
@@ -1798,20 +1817,22 @@ var file_hermes_control_v1_sessions_proto_depIdxs = []int32{
 	11, // 14: hermes.control.v1.Sessions.Delete:input_type -> hermes.control.v1.ChangeSessionsRequest
 	11, // 15: hermes.control.v1.Sessions.Prune:input_type -> hermes.control.v1.ChangeSessionsRequest
 	13, // 16: hermes.control.v1.Sessions.Stats:input_type -> hermes.control.v1.SessionStatsRequest
-	16, // 17: hermes.control.v1.Sessions.Export:input_type -> hermes.control.v1.ExportSessionsRequest
-	17, // 18: hermes.control.v1.Sessions.Import:input_type -> hermes.control.v1.SessionChunk
-	2,  // 19: hermes.control.v1.Sessions.List:output_type -> hermes.control.v1.ListSessionsResponse
-	5,  // 20: hermes.control.v1.Sessions.Show:output_type -> hermes.control.v1.ShowSessionResponse
-	8,  // 21: hermes.control.v1.Sessions.Search:output_type -> hermes.control.v1.SearchSessionsResponse
-	3,  // 22: hermes.control.v1.Sessions.Rename:output_type -> hermes.control.v1.SessionInfo
-	12, // 23: hermes.control.v1.Sessions.Archive:output_type -> hermes.control.v1.ChangeSessionsResponse
-	12, // 24: hermes.control.v1.Sessions.Delete:output_type -> hermes.control.v1.ChangeSessionsResponse
-	12, // 25: hermes.control.v1.Sessions.Prune:output_type -> hermes.control.v1.ChangeSessionsResponse
-	14, // 26: hermes.control.v1.Sessions.Stats:output_type -> hermes.control.v1.SessionStatsResponse
-	17, // 27: hermes.control.v1.Sessions.Export:output_type -> hermes.control.v1.SessionChunk
-	18, // 28: hermes.control.v1.Sessions.Import:output_type -> hermes.control.v1.ImportSessionsResponse
-	19, // [19:29] is the sub-list for method output_type
-	9,  // [9:19] is the sub-list for method input_type
+	16, // 17: hermes.control.v1.Sessions.Select:input_type -> hermes.control.v1.ExportSessionsRequest
+	16, // 18: hermes.control.v1.Sessions.Export:input_type -> hermes.control.v1.ExportSessionsRequest
+	17, // 19: hermes.control.v1.Sessions.Import:input_type -> hermes.control.v1.SessionChunk
+	2,  // 20: hermes.control.v1.Sessions.List:output_type -> hermes.control.v1.ListSessionsResponse
+	5,  // 21: hermes.control.v1.Sessions.Show:output_type -> hermes.control.v1.ShowSessionResponse
+	8,  // 22: hermes.control.v1.Sessions.Search:output_type -> hermes.control.v1.SearchSessionsResponse
+	3,  // 23: hermes.control.v1.Sessions.Rename:output_type -> hermes.control.v1.SessionInfo
+	12, // 24: hermes.control.v1.Sessions.Archive:output_type -> hermes.control.v1.ChangeSessionsResponse
+	12, // 25: hermes.control.v1.Sessions.Delete:output_type -> hermes.control.v1.ChangeSessionsResponse
+	12, // 26: hermes.control.v1.Sessions.Prune:output_type -> hermes.control.v1.ChangeSessionsResponse
+	14, // 27: hermes.control.v1.Sessions.Stats:output_type -> hermes.control.v1.SessionStatsResponse
+	2,  // 28: hermes.control.v1.Sessions.Select:output_type -> hermes.control.v1.ListSessionsResponse
+	17, // 29: hermes.control.v1.Sessions.Export:output_type -> hermes.control.v1.SessionChunk
+	18, // 30: hermes.control.v1.Sessions.Import:output_type -> hermes.control.v1.ImportSessionsResponse
+	20, // [20:31] is the sub-list for method output_type
+	9,  // [9:20] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name

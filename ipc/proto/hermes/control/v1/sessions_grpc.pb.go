@@ -27,6 +27,7 @@ const (
 	Sessions_Delete_FullMethodName  = "/hermes.control.v1.Sessions/Delete"
 	Sessions_Prune_FullMethodName   = "/hermes.control.v1.Sessions/Prune"
 	Sessions_Stats_FullMethodName   = "/hermes.control.v1.Sessions/Stats"
+	Sessions_Select_FullMethodName  = "/hermes.control.v1.Sessions/Select"
 	Sessions_Export_FullMethodName  = "/hermes.control.v1.Sessions/Export"
 	Sessions_Import_FullMethodName  = "/hermes.control.v1.Sessions/Import"
 )
@@ -47,6 +48,8 @@ type SessionsClient interface {
 	// Prune deletes sessions that have ended.
 	Prune(ctx context.Context, in *ChangeSessionsRequest, opts ...grpc.CallOption) (*ChangeSessionsResponse, error)
 	Stats(ctx context.Context, in *SessionStatsRequest, opts ...grpc.CallOption) (*SessionStatsResponse, error)
+	// Select names the sessions that Export would write, in its order, and changes nothing.
+	Select(ctx context.Context, in *ExportSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// Export streams JSON lines, one a session, in pieces of any length.
 	Export(ctx context.Context, in *ExportSessionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SessionChunk], error)
 	// Import takes what Export gives. Each session is stored in one transaction; one that is there already is left alone.
@@ -141,6 +144,16 @@ func (c *sessionsClient) Stats(ctx context.Context, in *SessionStatsRequest, opt
 	return out, nil
 }
 
+func (c *sessionsClient) Select(ctx context.Context, in *ExportSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSessionsResponse)
+	err := c.cc.Invoke(ctx, Sessions_Select_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionsClient) Export(ctx context.Context, in *ExportSessionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SessionChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Sessions_ServiceDesc.Streams[0], Sessions_Export_FullMethodName, cOpts...)
@@ -189,6 +202,8 @@ type SessionsServer interface {
 	// Prune deletes sessions that have ended.
 	Prune(context.Context, *ChangeSessionsRequest) (*ChangeSessionsResponse, error)
 	Stats(context.Context, *SessionStatsRequest) (*SessionStatsResponse, error)
+	// Select names the sessions that Export would write, in its order, and changes nothing.
+	Select(context.Context, *ExportSessionsRequest) (*ListSessionsResponse, error)
 	// Export streams JSON lines, one a session, in pieces of any length.
 	Export(*ExportSessionsRequest, grpc.ServerStreamingServer[SessionChunk]) error
 	// Import takes what Export gives. Each session is stored in one transaction; one that is there already is left alone.
@@ -226,6 +241,9 @@ func (UnimplementedSessionsServer) Prune(context.Context, *ChangeSessionsRequest
 }
 func (UnimplementedSessionsServer) Stats(context.Context, *SessionStatsRequest) (*SessionStatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedSessionsServer) Select(context.Context, *ExportSessionsRequest) (*ListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Select not implemented")
 }
 func (UnimplementedSessionsServer) Export(*ExportSessionsRequest, grpc.ServerStreamingServer[SessionChunk]) error {
 	return status.Error(codes.Unimplemented, "method Export not implemented")
@@ -398,6 +416,24 @@ func _Sessions_Stats_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sessions_Select_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExportSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionsServer).Select(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sessions_Select_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionsServer).Select(ctx, req.(*ExportSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sessions_Export_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ExportSessionsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -454,6 +490,10 @@ var Sessions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stats",
 			Handler:    _Sessions_Stats_Handler,
+		},
+		{
+			MethodName: "Select",
+			Handler:    _Sessions_Select_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

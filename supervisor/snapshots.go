@@ -1,0 +1,150 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+)
+
+const (
+	kindSnapshot = "snapshot"
+	// automatic labels the snapshots that are made here and may be removed here.
+	automatic = "auto"
+	// firstSnapshot is the pause after the start: a supervisor that restarts again and again makes none.
+	firstSnapshot = 10 * time.Minute
+	// snapshotLook is the time between two looks at the clock. A timer for the whole interval would stand still while the
+	// machine sleeps, and would not know of a changed configuration.
+	snapshotLook = 10 * time.Minute
+	// snapshotRetry is the pause after a snapshot that failed.
+	snapshotRetry = time.Hour
+	// snapshotRoom must be left on the disk after a snapshot, so that it does not cause what it is there for.
+	snapshotRoom = 1 << 30
+)
+
+// A snapshotter makes a snapshot of the home once an interval, by the clock: what counts is the time in the newest one that
+// it finds, whoever made it. The copies advance between groups of requests, so that nobody waits for them.
+type snapshotter struct {
+	home     string
+	settings func() (every time.Duration, keep int)
+	copyDB   backup.Copier
+	now      func() time.Time
+	record   func(kind, message string)
+	log      hclog.Logger
+	room     func() error // why there is no room for one
+}
+
+// keepSnapshots makes snapshots until ctx ends.
+func (s *supervisor) keepSnapshots(ctx context.Context) {
+	home := s.o.Config.Home
+	(&snapshotter{
+		home: home, copyDB: ownStores{s}.Copy, now: s.now, record: s.record, log: s.log, room: func() error { return roomFor(home) },
+		settings: func() (time.Duration, int) {
+			c := s.config().Supervisor
+			return c.SnapshotInterval, c.SnapshotKeep
+		},
+	}).run(ctx)
+}
+
+func (s *snapshotter) run(ctx context.Context) {
+	every, _ := s.settings()
+	tick := time.NewTimer(s.pause(firstSnapshot, every))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		every, keep := s.settings()
+		pause := s.pause(snapshotLook, every)
+		if err := s.look(ctx, every, keep); err != nil && ctx.Err() == nil {
+			s.record(kindSnapshot, "no snapshot was made: "+err.Error())
+			s.log.Warn("no snapshot was made", "error", err)
+			pause = max(pause, min(snapshotRetry, every))
+		}
+		tick.Reset(pause)
+	}
+}
+
+// pause is the time to the next look: the usual one, or less for an interval that is shorter.
+func (s *snapshotter) pause(usual, every time.Duration) time.Duration {
+	if every <= 0 {
+		return usual
+	}
+	return min(usual, every)
+}
+
+// look makes a snapshot if one is due, and removes those of its own that are too many.
+func (s *snapshotter) look(ctx context.Context, every time.Duration, keep int) error {
+	if every <= 0 {
+		return nil
+	}
+	own, err := s.own()
+	if err != nil || !s.due(own, every) {
+		return err
+	}
+	if err := s.room(); err != nil {
+		return err
+	}
+	made, err := backup.Quick(ctx, s.home, automatic, s.now(), s.copyDB)
+	if err != nil {
+		return err
+	}
+	s.record(kindSnapshot, fmt.Sprintf("snapshot %s of %d files, %d MiB", made.ID, made.FileCount, made.TotalSize>>20))
+	whole := 1
+	for _, x := range own {
+		if len(x.FailedDBs) == 0 {
+			whole++ // one that misses a store must not push out a whole one
+		}
+		if whole > keep {
+			err = errors.Join(err, backup.Remove(s.home, x.ID))
+		}
+	}
+	return err
+}
+
+// own lists the automatic snapshots, the newest first.
+func (s *snapshotter) own() (own []backup.Snapshot, err error) {
+	list, err := backup.List(s.home)
+	for _, x := range list {
+		if x.Label == automatic {
+			own = append(own, x)
+		}
+	}
+	return own, err
+}
+
+// due says that none was made within the interval. Those from the future do not count: the clock was wrong then or is now.
+func (s *snapshotter) due(own []backup.Snapshot, every time.Duration) bool {
+	now := s.now()
+	for _, x := range own {
+		at, err := time.Parse(time.RFC3339, x.Timestamp)
+		if err == nil && !at.After(now) && now.Sub(at) < every {
+			return false
+		}
+	}
+	return true
+}
+
+// roomFor refuses a snapshot that would fill the disk.
+func roomFor(home string) error {
+	need := int64(snapshotRoom)
+	for _, name := range []string{"state.db", "state.db-wal", boardFile} {
+		if info, err := os.Stat(filepath.Join(home, name)); err == nil {
+			need += info.Size()
+		}
+	}
+	free, err := store.FreeSpace(home)
+	if err == nil && free < need {
+		return fmt.Errorf("it needs %d MiB to be free, %d are: %w", need>>20, free>>20, store.ErrDiskFull)
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+)
+
+// snapshotRig is a home with one store, whose snapshots are made by the clock of the bubble.
+type snapshotRig struct {
+	*snapshotter
+	every  time.Duration
+	keep   int
+	full   error
+	events []string
+}
+
+func newSnapshotRig(t *testing.T, every time.Duration, keep int) *snapshotRig {
+	r := &snapshotRig{every: every, keep: keep}
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, "state.db"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.snapshotter = &snapshotter{
+		home: home, now: time.Now, log: hclog.NewNullLogger(), settings: func() (time.Duration, int) { return r.every, r.keep },
+		copyDB: func(_ context.Context, _, to string) error { return os.WriteFile(to, []byte("copy"), 0o600) },
+		record: func(_, message string) { r.events = append(r.events, message) }, room: func() error { return r.full },
+	}
+	return r
+}
+
+// start runs the rig until the test of the bubble ends.
+func (r *snapshotRig) start(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func (r *snapshotRig) after(d time.Duration) []backup.Snapshot {
+	time.Sleep(d)
+	synctest.Wait()
+	list, _ := r.own()
+	return list
+}
+
+func TestASnapshotIsMadeOnceADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 24*time.Hour, 7)
+		r.start(t)
+		if list := r.after(9 * time.Minute); len(list) != 0 {
+			t.Errorf("a supervisor that has just started made %d", len(list))
+		}
+		begin := time.Now()
+		for day := 1; day <= 10; day++ {
+			list := r.after(24 * time.Hour)
+			if len(list) != min(day, 7) {
+				t.Fatalf("%d snapshots on day %d", len(list), day)
+			}
+		}
+		list := r.after(0)
+		if newest, err := time.Parse(time.RFC3339, list[0].Timestamp); err != nil || newest.Sub(begin) > 9*24*time.Hour+time.Hour {
+			t.Errorf("after ten days the newest is of %v, begun at %v: an interval became longer than a day", newest, begin)
+		}
+		if len(r.events) != 10 {
+			t.Errorf("journal has %q", r.events)
+		}
+	})
+}
+
+// What the last supervisor made counts: one that is restarted every hour does not make one an hour, and not none either.
+func TestRestartsNeitherMultiplyNorPreventSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 24*time.Hour, 7)
+		for range 49 {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); r.run(ctx) }()
+			time.Sleep(time.Hour)
+			cancel()
+			<-done
+		}
+		if list := r.after(0); len(list) != 3 {
+			t.Errorf("%d snapshots in 49 hours", len(list))
+		}
+	})
+}
+
+// The wall clock counts, not the time that the process ran: a laptop sleeps.
+func TestASnapshotIsDueByTheClockOnTheWall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 24*time.Hour, 7)
+		slept := time.Duration(0)
+		r.now = func() time.Time { return time.Now().Add(slept) }
+		r.start(t)
+		r.after(time.Hour)
+		slept = 30 * time.Hour
+		if list := r.after(snapshotLook); len(list) != 2 {
+			t.Errorf("%d snapshots after a sleep of 30 hours", len(list))
+		}
+		slept = -100 * time.Hour
+		if list := r.after(5 * time.Hour); len(list) != 3 {
+			t.Errorf("%d snapshots in the hours after the clock was set back", len(list))
+		}
+	})
+}
+
+func TestAFailedSnapshotIsToldOnceAnHourAndMadeLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 24*time.Hour, 7)
+		r.full = fmt.Errorf("no room: %w", store.ErrDiskFull)
+		r.start(t)
+		if list := r.after(5 * time.Hour); len(list) != 0 || len(r.events) > 6 || len(r.events) < 4 || !strings.Contains(r.events[0], "disk is full") {
+			t.Errorf("%d snapshots, journal has %q", len(list), r.events)
+		}
+		r.full = nil
+		if list := r.after(time.Hour); len(list) != 1 {
+			t.Errorf("%d snapshots when there is room again", len(list))
+		}
+	})
+}
+
+func TestTheIntervalMayChangeAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 0, 2)
+		r.start(t)
+		if list := r.after(48 * time.Hour); len(list) != 0 {
+			t.Errorf("%d snapshots although none are wanted", len(list))
+		}
+		r.every = time.Hour
+		if list := r.after(4 * time.Hour); len(list) != 2 {
+			t.Errorf("%d snapshots of the two that stay", len(list))
+		}
+		r.copyDB = func(context.Context, string, string) error { return errors.New("damaged") }
+		events := len(r.events)
+		if r.after(2 * time.Hour); len(r.events) == events {
+			t.Error("nobody is told of a store that cannot be copied")
+		}
+	})
+}
