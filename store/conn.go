@@ -150,7 +150,7 @@ func (t *tx) get(query string, args []any, dest ...any) error {
 	if err != nil {
 		return err
 	}
-	err = s.QueryRowContext(t.ctx, args...).Scan(dest...)
+	err = readable{s.QueryRowContext(t.ctx, args...)}.Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	}
@@ -160,6 +160,26 @@ func (t *tx) get(query string, args []any, dest ...any) error {
 // A scanner is a row: *sql.Row or *sql.Rows.
 type scanner interface{ Scan(dest ...any) error }
 
+// readable is a row whose texts are UTF-8 whatever another program, or a bit that has turned, made of them. What is read is
+// sent on in messages that take nothing else: one such text would keep its whole conversation from being loaded.
+type readable struct{ scanner }
+
+func (r readable) Scan(dest ...any) error {
+	err := r.scanner.Scan(dest...)
+	for _, d := range dest {
+		switch s := d.(type) {
+		case *string:
+			*s = valid(*s)
+		case **string:
+			if *s != nil {
+				fixed := valid(**s)
+				*s = &fixed
+			}
+		}
+	}
+	return err
+}
+
 // one returns the first row of query, ErrNotFound if there is none.
 func one[T any](t *tx, scan func(scanner) (T, error), query string, args ...any) (T, error) {
 	var none T
@@ -167,7 +187,7 @@ func one[T any](t *tx, scan func(scanner) (T, error), query string, args ...any)
 	if err != nil {
 		return none, err
 	}
-	v, err := scan(s.QueryRowContext(t.ctx, args...))
+	v, err := scan(readable{s.QueryRowContext(t.ctx, args...)})
 	if errors.Is(err, sql.ErrNoRows) {
 		return none, ErrNotFound
 	}
@@ -190,7 +210,7 @@ func all[T any](t *tx, scan func(scanner) (T, error), query string, args ...any)
 	defer rows.Close()
 	var list []T
 	for rows.Next() {
-		v, err := scan(rows)
+		v, err := scan(readable{rows})
 		if err != nil {
 			return nil, err
 		}

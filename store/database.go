@@ -131,11 +131,29 @@ func (d *database) openWriter(ctx context.Context) (o opened, err error) {
 			return o, err
 		}
 	}
-	if o.index, err = d.upgrade(ctx, o.conn, d.kind); err != nil {
+	if o.index, err = d.upgrade(ctx, o.conn, d.kind); mayBeIndex(err) {
+		o.index, err = d.upgradeDamaged(ctx, o.conn, err)
+	}
+	if err != nil {
 		return o, err
 	}
 	o.guard, err = d.arm(o.conn)
 	return o, err
+}
+
+// upgradeDamaged looks whether it is damage that an upgrade failed by: SQLite has other words for that of an index. Without a
+// damaged index the upgrade is tried again.
+func (d *database) upgradeDamaged(ctx context.Context, c *conn, why error) (x index, err error) {
+	switch f := lookAtTables(&tx{conn: c, ctx: ctx}); {
+	case f.data != "":
+		return x, fmt.Errorf("%w: %s", errDamaged, f.data)
+	case f.index == "" || !d.kind.indexed:
+		return x, why
+	}
+	if err := abandonIndex(c); err != nil {
+		return x, err
+	}
+	return d.upgrade(ctx, c, d.kind)
 }
 
 // giveUp closes a connection that was not opened to an end. What is damaged stays as it was found: SQLite would copy the

@@ -42,7 +42,8 @@ func indexTriggers(c *conn) (map[string][]string, error) {
 	return found, nil
 }
 
-// tryMessage stores a message and takes it back. The inner savepoint makes the indices write what they have gathered.
+// tryMessage stores a message, changes it, deletes it and takes that back, so that every trigger is tried. The inner savepoints
+// make the indices write what they have gathered.
 func tryMessage(c *conn) error {
 	if err := c.exec("SAVEPOINT probe"); err != nil {
 		return err
@@ -50,6 +51,10 @@ func tryMessage(c *conn) error {
 	_ = c.script("DELETE FROM state_meta WHERE key IN ('" + markHigh + "', '" + markProgress + "')") // the triggers are to fire; older files have no such table
 	err := c.script(`INSERT INTO sessions(id, source, started_at) VALUES('hs_probe', 'probe', 0);
 		INSERT INTO messages(session_id, role, content, timestamp) VALUES('hs_probe', 'user', 'probe', 0);
+		SAVEPOINT written; RELEASE written;
+		UPDATE messages SET content = 'another' WHERE session_id = 'hs_probe';
+		SAVEPOINT written; RELEASE written;
+		DELETE FROM messages WHERE session_id = 'hs_probe';
 		SAVEPOINT written; RELEASE written`)
 	return errors.Join(err, c.script("ROLLBACK TO probe; RELEASE probe"))
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 
@@ -93,6 +94,9 @@ func (g *guard) mark() (err error) {
 		return err
 	}
 	g.head, err = g.header()
+	if errors.Is(err, io.EOF) { // all that there is may be in the WAL still
+		err = nil
+	}
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,7 +123,9 @@ func (r *Recovery) recover(ctx context.Context, o RecoverOptions, work string) e
 	if err != nil {
 		return err
 	}
-	err = r.salvage(ctx, from, to)
+	if err = holdIndex(to); err == nil {
+		err = r.salvage(ctx, from, to)
+	}
 	if err == nil {
 		err = r.adopt(to)
 	}
@@ -316,7 +319,6 @@ func (r *Recovery) adopt(to *conn) error {
 		"UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id NOT IN (SELECT id FROM sessions)",
 		"UPDATE sessions SET system_prompt_hash = NULL WHERE system_prompt_hash NOT IN (SELECT hash FROM system_prompts)",
 		"DELETE FROM session_model_usage WHERE session_id NOT IN (SELECT id FROM sessions)",
-		// The search index is made again from the messages at the first start.
 		"DELETE FROM sqlite_sequence WHERE name NOT IN (SELECT name FROM sqlite_schema)",
 		"DELETE FROM state_meta WHERE key LIKE 'fts\\_%' ESCAPE '\\'",
 	} {
@@ -324,7 +326,16 @@ func (r *Recovery) adopt(to *conn) error {
 			return err
 		}
 	}
-	return nil
+	last, err := lastMessage(t)
+	if err != nil {
+		return err
+	}
+	return setMarks(t, 0, last+ahead) // the first start puts all messages into the index
+}
+
+// holdIndex keeps the triggers from putting messages into the index one by one, of which the sessions may still be missing.
+func holdIndex(to *conn) error {
+	return setMarks(&tx{conn: to, ctx: background}, 0, math.MaxInt64)
 }
 
 func (r *Recovery) verify(to *conn) error {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
@@ -156,6 +157,45 @@ func TestMessagesWithoutTheirSessionGetOne(t *testing.T) {
 	if got := storetest.Query(t, output, "SELECT id, source, message_count FROM sessions"); got[0] != "s|recovered|10" {
 		t.Errorf("sessions are %v", got)
 	}
+	s := storetest.StateAt(t, output, store.Options{}) // looks at the index in the end
+	if found, err := s.Search(context.Background(), store.Search{Text: "essag", Substring: true}); err != nil || len(found.Hits) != 10 {
+		t.Errorf("%d messages are found by a part of a word, %v", len(found.Hits), err)
+	}
+}
+
+// A page can be damaged so that its rows are there and their texts are none. They are read, recovered and found all the same.
+func TestATextThatIsNoTextIsReadAndRecovered(t *testing.T) {
+	source := manyRows(t, 10)
+	for _, statement := range []string{
+		"UPDATE messages SET content = CAST(x'6120ff66f0bac4fe62' || content AS TEXT), tool_name = CAST(x'e4f0babf' AS TEXT) WHERE id = 5",
+		"UPDATE sessions SET title = CAST(x'ff' || title AS TEXT)",
+	} {
+		if _, err := storetest.Exec(source, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(path string) {
+		t.Helper()
+		s := storetest.StateAt(t, path, store.Options{})
+		list, err := s.Conversation(context.Background(), "s")
+		if err != nil || len(list) != 10 {
+			t.Fatalf("%d messages, %v", len(list), err)
+		}
+		for _, m := range list {
+			if !utf8.ValidString(m.Content) || !utf8.ValidString(m.ToolName) || !strings.Contains(m.Content, "message ") {
+				t.Errorf("message is %+v", m)
+			}
+		}
+		if i, err := s.FindSession(context.Background(), "s"); err != nil || i.Title != "\uFFFDthe one" {
+			t.Errorf("session is %+v, %v", i, err)
+		}
+	}
+	r, output, err := recovery(t, source, false)
+	if err != nil || !r.Complete || len(r.Errors) != 2 || !strings.HasPrefix(r.Errors[0], "1 rows of sessions had texts") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	check(output)
+	check(source)
 }
 
 func TestAPartialRecoveryIsKeptOnlyIfAskedFor(t *testing.T) {

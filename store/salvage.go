@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
@@ -31,6 +32,9 @@ func (r *Recovery) salvage(ctx context.Context, from, to *conn) error {
 			return err
 		}
 		r.Tables = append(r.Tables, s.out)
+		if s.mended > 0 {
+			r.Errors = append(r.Errors, fmt.Sprintf("%d rows of %s had texts with bytes that are no text; a sign stands for each", s.mended, name))
+		}
 		r.Complete = r.Complete && s.out.Status == "complete"
 	}
 	r.Partial = !r.Complete
@@ -69,6 +73,7 @@ type salvager struct {
 	columns  string // of the source, quoted
 	count    int
 	insert   *sql.Stmt
+	mended   int // rows with a text that was none
 }
 
 func (s *salvager) table() error {
@@ -153,6 +158,23 @@ func (s *salvager) prepare() error {
 	}
 	s.insert, err = s.to.c.PrepareContext(background, "INSERT OR IGNORE INTO "+quote(s.out.Name)+"("+strings.Join(quoted, ", ")+") VALUES(?"+strings.Repeat(", ?", s.count-1)+")")
 	return err
+}
+
+// mend makes text of the texts in a row of a conversation: a damaged page often has rows that can be read and are not what
+// they were, and neither an index nor a message to a worker takes such a text.
+func (s *salvager) mend(values []any) {
+	if s.out.Name != "messages" && s.out.Name != "sessions" {
+		return
+	}
+	bad := false
+	for i, v := range values {
+		if text, is := v.(string); is && !utf8.ValidString(text) {
+			values[i], bad = valid(text), true
+		}
+	}
+	if bad {
+		s.mended++
+	}
 }
 
 func namesOfColumns(c *conn, table string) ([]string, error) {
@@ -293,6 +315,7 @@ func (s *salvager) read(where string, low, high int64) (last *int64, err error) 
 			at := row
 			last, low = &at, row+1
 		}
+		s.mend(values)
 		if s.insert != nil {
 			done, err := s.insert.ExecContext(background, values...)
 			if err != nil {

@@ -121,7 +121,10 @@ func lookForDamage(ctx context.Context, path string) (f findings) {
 		return f.add("", false, err)
 	}
 	defer c.close()
-	t := &tx{conn: c, ctx: ctx}
+	return lookAtTables(&tx{conn: c, ctx: ctx})
+}
+
+func lookAtTables(t *tx) (f findings) {
 	tables, err := all(t, scanString, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
 	if err != nil {
 		return f.add("", false, err)
@@ -132,7 +135,7 @@ func lookForDamage(ctx context.Context, path string) (f findings) {
 	}
 	f.whole = true
 	for _, table := range tables {
-		if ctx.Err() != nil {
+		if t.ctx.Err() != nil {
 			return findings{}
 		}
 		found, err := all(t, scanString, "PRAGMA quick_check("+quote(table)+")")
@@ -156,7 +159,7 @@ func ofIndex(table string, indices []string) bool {
 
 // add notes the first of what is found. An error that is none of damage says nothing.
 func (f findings) add(table string, index bool, err error) findings {
-	if !errors.Is(explain(err), ErrFailed) {
+	if !errors.Is(explain(err), ErrFailed) && !(index && mayBeIndex(err)) {
 		f.whole = f.whole && err == nil
 		return f
 	}
