@@ -72,6 +72,7 @@ func TestAsAServiceOfARealSystemd(t *testing.T) {
 		f    func(*systemdHost)
 	}{
 		{"it is active when it serves, and says what it does", (*systemdHost).readyAndStatus},
+		{"workers are held to their limits", (*systemdHost).limitsHeld},
 		{"log lines have their worker, process and priority", (*systemdHost).journalFields},
 		{"reload applies a configuration or says why not", (*systemdHost).reload},
 		{"a restart under load loses nothing", (*systemdHost).restartUnderLoad},
@@ -83,6 +84,7 @@ func TestAsAServiceOfARealSystemd(t *testing.T) {
 		{"as a user's service", (*systemdHost).asAUsersService},
 		{"the watchdog ends a frozen supervisor", (*systemdHost).frozen},
 		{"the watchdog ends one whose writer is stuck", (*systemdHost).writerStuck},
+		{"the watchdog ends one of which any other part stands still", (*systemdHost).partsStuck},
 		{"uninstall leaves nothing but the home", (*systemdHost).uninstalled},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { inner := *h; inner.t = t; part.f(&inner) }) {

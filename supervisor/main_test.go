@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if home := os.Getenv(freezeEnv); home != "" {
+		os.Exit(frozenMain(home))
+	}
 	code := m.Run()
 	if dir := buildFolder; dir != "" {
 		_ = os.RemoveAll(dir)
