@@ -181,6 +181,7 @@ func TestACrashAndTwoRestartsLoseNoTurnAndAreToldInFewLines(t *testing.T) {
 		}
 	}
 	text, _, _ := s.command(nil, "ctl", "timeline", "--since", "1h")
+	t.Logf("the night:\n%s", text)
 	if lines := strings.Count(text, "\n"); cut != 3 || lines >= 20 {
 		t.Errorf("cut %d times in %d lines:\n%s", cut, lines, text)
 	}

@@ -69,6 +69,7 @@ func (h *systemdHost) partsStuck() {
 	}
 	h.must("sh", "-c", "printf '[Service]\\nExecStart=\\nExecStart=/shared/bin/freezable\\nEnvironment=TEST_FREEZE=/srv/hermes\\n' > /run/systemd/system/hermes-supervisor.service.d/freezable.conf")
 	h.quickWatchdog()
+	h.slowStarts()
 	for _, part := range []string{"turn queue", "sampler", "control socket"} {
 		pid := h.active("")
 		before := strings.Count(h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "-n", "100000"), "Watchdog timeout")
@@ -88,4 +89,25 @@ func (h *systemdHost) partsStuck() {
 	h.must("rm", "/run/systemd/system/hermes-supervisor.service.d/freezable.conf")
 	h.must("systemctl", "daemon-reload")
 	h.must("systemctl", "restart", "hermes-supervisor")
+}
+
+// slowStarts shows that a start which gets on may take longer than TimeoutStartSec, and that one which hangs may not.
+func (h *systemdHost) slowStarts() {
+	h.must("sh", "-c", "printf '[Service]\\nTimeoutStartSec=6s\\nRestart=no\\n' > /run/systemd/system/hermes-supervisor.service.d/start.conf")
+	h.must("systemctl", "daemon-reload")
+	h.must("systemctl", "stop", "hermes-supervisor")
+	h.must("sh", "-c", "printf 'long start' > /srv/hermes/freeze")
+	h.must("systemctl", "start", "hermes-supervisor")
+	h.must("systemctl", "stop", "hermes-supervisor")
+	h.must("sh", "-c", "printf 'start' > /srv/hermes/freeze")
+	if out, err := h.run("systemctl", "start", "hermes-supervisor"); err == nil {
+		h.t.Errorf("a start that hangs succeeded: %s", out)
+	}
+	if result := h.property("Result"); result != "timeout" {
+		h.t.Errorf("it ended with %q", result)
+	}
+	h.must("rm", "/srv/hermes/freeze", "/run/systemd/system/hermes-supervisor.service.d/start.conf")
+	h.must("systemctl", "daemon-reload")
+	h.must("systemctl", "reset-failed", "hermes-supervisor")
+	h.must("systemctl", "start", "hermes-supervisor")
 }

@@ -93,7 +93,7 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 		total = sample.System.Memory() / 4 * 3
 	}
 	f := newFleet(fleetParts{
-		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.journal.Record, total: total,
+		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.tell, total: total,
 		evidence: &evidence{dir: filepath.Join(s.o.Config.Home, filepath.FromSlash(evidenceFolder)), now: s.now},
 		make:     func(spec worker.Spec) *worker.Worker { return worker.New(spec, hooks, env) },
 	})

@@ -69,6 +69,24 @@ func TestAFleetThatStopsTakesNobody(t *testing.T) {
 	}
 }
 
+// What is being removed when all are stopped is gone when they are, and is not waited for to the end of the budget.
+func TestAStopRightAfterARemovalReturnsWhenAllAreGone(t *testing.T) {
+	r := newRig(t)
+	leaves, stays := r.add(r.spec("leaves")), r.add(r.spec("stays"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = r.fleet.remove(ended, "leaves", "no need")
+	begin := time.Now()
+	r.fleet.stop(time.Hour, ipc.RoleTools)
+	for _, m := range []*member{leaves, stays} {
+		select {
+		case <-m.gone:
+		default:
+			t.Errorf("%s is still there after %v", m.Name(), time.Since(begin))
+		}
+	}
+}
+
 // A worker that will not end its work is cut, so that its ladder fits into the budget.
 func TestAStopKeepsToItsBudget(t *testing.T) {
 	r := newRig(t)

@@ -59,7 +59,7 @@ func superviseFreezable(home string) error {
 		o: Options{Config: c, RunDir: runDir, Version: ipc.Version(), Stderr: os.Stderr, Journal: systemd.StderrIsJournal(), Listener: frozenListener{listener, f}},
 		// The loop of the queue is the one that asks for the time from there.
 		now:     func() time.Time { f.at("turn queue", "turn.(*Hub).ready"); return time.Now() },
-		secrets: &redaction{}, started: time.Now(), shutdown: make(chan struct{}), lines: make(chan string, 1),
+		secrets: &redaction{}, started: time.Now(), shutdown: make(chan struct{}), lines: make(chan string, 1), served: func() {},
 	}
 	s.state.Store(stateStarting)
 	s.current.Store(c)
@@ -67,15 +67,28 @@ func superviseFreezable(home string) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+	f.slowStart()
 	s.sampler.After(func(time.Time) { f.at("sampler", "") })
 	return s.supervise(ctx)
+}
+
+// slowStart makes a start long, if the file says so: with work, or by waiting for what never comes.
+func (f *freezer) slowStart() {
+	text, _ := os.ReadFile(f.file)
+	switch strings.TrimSpace(string(text)) {
+	case "long start":
+		for end := time.Now().Add(12 * time.Second); time.Now().Before(end); {
+		}
+	case "start":
+		select {}
+	}
 }
 
 // wait looks for the file.
 func (f *freezer) wait() {
 	for range time.Tick(50 * time.Millisecond) {
 		text, err := os.ReadFile(f.file)
-		if err != nil || len(text) == 0 {
+		if err != nil || len(text) == 0 || strings.HasSuffix(string(text), "start") {
 			continue
 		}
 		_ = os.Remove(f.file) // the next supervisor of the home is well

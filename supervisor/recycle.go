@@ -57,6 +57,7 @@ func newRecycler(proc sample.Proc, e *evidence, record func(store.Event)) *recyc
 type dueNote struct {
 	since time.Time
 	why   string
+	top   string // the targets of which it has the most handles
 }
 
 // A concern is what a watch has against one process of a worker.
@@ -107,6 +108,12 @@ func (r *recycler) sayDue(c concern) {
 	fields := map[string]string{}
 	if handles, err := c.worker.Fds(); err == nil {
 		_, fields["top_handles"] = describeHandles(handles)
+		r.mu.Lock()
+		if note, due := r.due[c.pid]; due {
+			note.top = fields["top_handles"]
+			r.due[c.pid] = note
+		}
+		r.mu.Unlock()
 	}
 	r.record(store.Event{
 		Kind: kindRecycleDue, Worker: c.worker.Name(), PID: c.pid, Fields: fields,
@@ -119,7 +126,11 @@ func (r *recycler) waiting(pid int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if note, ok := r.due[pid]; ok {
-		return note.why + "; it is replaced when it has nothing in hand"
+		text := note.why + "; it is replaced when it has nothing in hand"
+		if note.top != "" {
+			text += "; most of its handles are " + note.top
+		}
+		return text
 	}
 	return ""
 }

@@ -48,6 +48,16 @@ func (s *supervisor) status(ctx context.Context) (*controlv1.StatusResponse, err
 	return r, nil
 }
 
+// tell puts what a watch over the workers has found on the timeline and into the log.
+func (s *supervisor) tell(e store.Event) {
+	s.journal.Record(e)
+	args := []any{"worker", e.Worker, "pid", e.PID, "message", e.Message}
+	if top := e.Fields["top_handles"]; top != "" {
+		args = append(args, "top_handles", top)
+	}
+	s.log.Warn(e.Kind, args...)
+}
+
 // keeper says who holds a limit of workers.
 func keeper(kernel bool) string {
 	if kernel {

@@ -67,6 +67,7 @@ var ErrRestart = errors.New("a restart was asked for")
 func Run(ctx context.Context, o Options) error {
 	s := &supervisor{
 		o: o, secrets: &redaction{}, now: time.Now, started: time.Now(), shutdown: make(chan struct{}), lines: make(chan string, 1),
+		served: func() {},
 	}
 	s.state.Store(stateStarting)
 	s.current.Store(o.Config)
@@ -125,6 +126,7 @@ type supervisor struct {
 	heart     *control.Heart
 	notify    *systemd.Notifier
 	lines     chan string // status lines for the service manager
+	served    func()      // ends what asks for more time for the start
 	said      string      // the last of them, by the goroutine of the sampler
 
 	pairing  *pairing.Store
@@ -231,6 +233,7 @@ func (s *supervisor) cleanUpAfterTheLast() {
 }
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {
+	s.starting(ctx)
 	home := s.config().Home
 	if err := s.finishRestore(home); err != nil {
 		return err
@@ -317,7 +320,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	workers, stopWorkers := context.WithCancel(background)
 	var running sync.WaitGroup
-	for _, f := range []func(time.Time){s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus} {
+	for _, f := range []func(time.Time){(&sleepWatch{record: s.tell}).beat, s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus} {
 		s.sampler.After(f)
 	}
 	running.Go(func() { s.sampler.Run(background) })
@@ -354,6 +357,7 @@ func (s *supervisor) becomeReady(ctx context.Context) {
 	if !s.state.CompareAndSwap(stateStarting, stateReady) {
 		return
 	}
+	s.served()
 	took := s.now().Sub(s.started).Round(time.Millisecond)
 	s.record(event.KindSupervisorReady, fmt.Sprintf("all required workers serve after %v", took))
 	s.log.Info("ready", "after", took, "model", s.config().Model.Provider)

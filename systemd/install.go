@@ -47,9 +47,10 @@ func pristine(content []byte) bool {
 }
 
 // Install writes the files and lets the manager read them. Files that are as they should be are left alone; changed lists
-// those that were written. Nothing is written if one of them was edited by hand, or if systemd-analyze refuses one.
+// those that were written. A service that runs is restarted if its type or its watchdog has changed. Nothing is written if one of them was edited by hand, or if systemd-analyze refuses one.
 func (in Installation) Install(ctx context.Context, files ...File) (changed []string, err error) {
 	var write []File
+	var restart []string
 	for _, f := range files {
 		old, err := os.ReadFile(filepath.Join(in.Dir, f.Name))
 		switch {
@@ -60,6 +61,9 @@ func (in Installation) Install(ctx context.Context, files ...File) (changed []st
 			continue
 		case !pristine(old) && !in.Force:
 			return nil, fmt.Errorf("%s %w: compare it with `systemd install --print`, put your changes into a drop-in (systemctl edit), then use --force", filepath.Join(in.Dir, f.Name), ErrEdited)
+		}
+		if old != nil && kept(old) != kept(f.Text) {
+			restart = append(restart, f.Name)
 		}
 		write = append(write, File{f.Name, sealed(f.Text)})
 	}
@@ -79,7 +83,26 @@ func (in Installation) Install(ctx context.Context, files ...File) (changed []st
 		}
 		changed = append(changed, path)
 	}
-	return changed, in.reload(ctx)
+	if err := in.reload(ctx); err != nil {
+		return changed, err
+	}
+	for _, name := range restart {
+		if err := in.systemctl(ctx, "try-restart", name); err != nil && !notRunning(err) {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// kept returns the lines of a service file that a running service must not be given by a reload of the manager alone: one that gets
+// a watchdog while it runs is killed within a second, as its last ping is old.
+func kept(text []byte) (lines string) {
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "Type=") || strings.HasPrefix(line, "WatchdogSec=") {
+			lines += line
+		}
+	}
+	return lines
 }
 
 // replaceFile writes a file that is whole or the old one at every moment.

@@ -47,6 +47,35 @@ func TestInstallIsIdempotentAndReloadsOnlyAfterAChange(t *testing.T) {
 	}
 }
 
+// A service that gets a watchdog while it runs is killed at once: the time of its last ping is that of its start.
+func TestAServiceWhoseWatchdogHasChangedIsRestartedIfItRuns(t *testing.T) {
+	with := func(more string) File { return File{unitFile.Name, append([]byte(more+"\n"), unitFile.Text...)} }
+	for _, c := range []struct {
+		name     string
+		from, to File
+		restarts bool
+	}{
+		{"a watchdog", unitFile, with("WatchdogSec=30"), true},
+		{"another watchdog", with("WatchdogSec=30"), with("WatchdogSec=60"), true},
+		{"another type", with("Type=simple"), with("Type=notify"), true},
+		{"another limit", with("WatchdogSec=30"), with("WatchdogSec=30\nLimitNOFILE=1"), false},
+	} {
+		in, ran := recorded(t)
+		if _, err := in.Install(t.Context(), c.from); err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(*ran, func(s string) bool { return strings.Contains(s, "try-restart") }) {
+			t.Errorf("%s: restarted when it was installed", c.name)
+		}
+		if _, err := in.Install(t.Context(), c.to); err != nil {
+			t.Fatal(err)
+		}
+		if got := (*ran)[len(*ran)-1] == "systemctl --user try-restart a.service"; got != c.restarts {
+			t.Errorf("%s: ran %q", c.name, *ran)
+		}
+	}
+}
+
 // systemd refuses to make the socket of a service that is active.
 func TestAServiceThatRunsWithoutItsSocketIsStoppedFirst(t *testing.T) {
 	for _, active := range []bool{false, true} {

@@ -186,9 +186,11 @@ type fakeControl struct {
 	lines  []*controlv1.LogLine
 	events []*controlv1.Event
 	fds    *controlv1.FdsResponse
-	asked  []any
-	err    error
-	down   func()
+	// lastExit is of the workers that verbs return.
+	lastExit *controlv1.ExitStatus
+	asked    []any
+	err      error
+	down     func()
 }
 
 func (f *fakeControl) Status(context.Context, *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
@@ -197,7 +199,7 @@ func (f *fakeControl) Status(context.Context, *controlv1.StatusRequest) (*contro
 
 func (f *fakeControl) worker(name, state string) (*controlv1.WorkerStatus, error) {
 	f.asked = append(f.asked, name)
-	return &controlv1.WorkerStatus{Name: name, State: state}, f.err
+	return &controlv1.WorkerStatus{Name: name, State: state, LastExit: f.lastExit}, f.err
 }
 
 func (f *fakeControl) RestartWorker(_ context.Context, r *controlv1.RestartWorkerRequest) (*controlv1.RestartWorkerResponse, error) {

@@ -119,6 +119,10 @@ func TestVerbsNameTheWorkerAndWhatItIsNow(t *testing.T) {
 	if want := []any{"tools", "tools", "tools", "tools"}; !cmp.Equal(r.control.asked, want) {
 		t.Errorf("asked %v", r.control.asked)
 	}
+	r.control.lastExit = &controlv1.ExitStatus{Pid: 12, Code: -1, Signal: "SIGKILL", By: "operator (pid 7)", Message: "restart by operator (pid 7); ended by SIGKILL after SIGTERM, SIGQUIT, SIGKILL"}
+	if out := r.must("ctl", "restart", "tools"); out != "tools is ready; process 12 had to be forced: restart by operator (pid 7); ended by SIGKILL after SIGTERM, SIGQUIT, SIGKILL\n" {
+		t.Errorf("%q", out)
+	}
 }
 
 func TestStopReturnsWhenTheProcessHasEnded(t *testing.T) {

@@ -77,10 +77,18 @@ func (p *program) verb(c *cobra.Command, what string, call func(context.Context,
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		return p.print(status, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "%s is %s\n", printable(status.GetName()), p.stateText(status.GetState()))
+			_, err := fmt.Fprintf(w, "%s is %s%s\n", printable(status.GetName()), p.stateText(status.GetState()), forced(status.GetLastExit()))
 			return err
 		})
 	})
+}
+
+// forced says that a process which was asked to end did not do so by itself.
+func forced(e *controlv1.ExitStatus) string {
+	if e.GetBy() == "" || e.GetSignal() != "SIGKILL" && e.GetSignal() != "SIGQUIT" {
+		return ""
+	}
+	return printable(fmt.Sprintf("; process %d had to be forced: %s", e.Pid, e.Message))
 }
 
 // goneEvery is how often shutdown looks whether the supervisor has gone.

@@ -115,6 +115,10 @@ func (p *program) supervise(ctx context.Context, f runFlags) error {
 		Config: c, RunDir: runDir, Version: ipc.Version(), Stderr: p.err, LogJSON: f.logFormat == outputJSON,
 	})
 	if errors.Is(err, supervisor.ErrHomeInUse) {
+		if systemd.Manages() {
+			// Its unit is told not to try again: two supervisors of one home are a matter of how they were set up.
+			return &kindError{err, config.ErrInvalid}
+		}
 		return &kindError{err, ipc.ErrBusy}
 	}
 	if errors.Is(err, supervisor.ErrRestart) {

@@ -167,10 +167,18 @@ func (s Subject) service(ctx context.Context) (list []Finding) {
 	} else {
 		r := s.Running.GetSupervisor()
 		list = append(list, ok("supervisor", fmt.Sprintf("%s, pid %d", r.GetState(), r.GetPid())))
+		stopped := map[string]bool{} // by hand, which is no fault
 		for _, w := range s.Running.GetWorkers() {
-			if w.State == "failed" || w.State == "degraded" {
+			stopped[w.Name] = w.State == "disabled"
+			if w.State == "failed" || w.State == "degraded" || w.State == "waiting" {
 				list = append(list, Finding{Name: "worker", State: Fail, Detail: fmt.Sprintf("%s is %s: %s", w.Name, w.State, w.Detail),
 					Advice: "hermes-supervisor ctl logs " + w.Name})
+			}
+		}
+		for _, a := range s.Running.GetAdapters() {
+			if a.State != "connected" && a.State != "connecting" && !stopped[a.Worker] {
+				list = append(list, Finding{Name: "adapter", State: Fail, Detail: fmt.Sprintf("%s is %s: %s", a.Platform, a.State, a.Detail),
+					Advice: "hermes-supervisor ctl logs " + a.Worker})
 			}
 		}
 	}

@@ -99,6 +99,14 @@ func TestWhatIsWrongIsNamedWithWhatToDo(t *testing.T) {
 			s.Running.Workers = []*controlv1.WorkerStatus{{Name: "tools", State: "failed"}}
 			return nil
 		}, "worker", doctor.Fail},
+		"a worker that waits for its next start": {func(s *doctor.Subject) error {
+			s.Running.Workers = []*controlv1.WorkerStatus{{Name: "tools", State: "waiting"}}
+			return nil
+		}, "worker", doctor.Fail},
+		"a platform that is not reached": {func(s *doctor.Subject) error {
+			s.Running.Adapters = []*controlv1.AdapterStatus{{Platform: "telegram", State: "unauthorised", Worker: "gateway-telegram"}}
+			return nil
+		}, "adapter", doctor.Fail},
 		"a unit that stops too soon": {func(s *doctor.Subject) error {
 			s.Misfits = func(context.Context, *config.Config) []string { return []string{"it allows 10s; write it again"} }
 			return nil

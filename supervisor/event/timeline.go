@@ -48,7 +48,7 @@ var telling = []string{
 	"leak_suspected", "recycle_due", "recycling", "child_ended", "over_limit", "memory_total",
 	"worker_hung", "worker_degraded", "worker_recovered", "worker_disabled",
 	"turn_parked", "turn_vanished", "call_unknown", "call_failed", "outbox_unknown", "outbox_rejected", "watchdog_stuck", KindEventsDropped,
-	"log_flood", "peer_refused", "plugin_quarantined", KindSupervisorReady,
+	"machine_asleep", "log_flood", "peer_refused", "plugin_quarantined", KindSupervisorReady,
 }
 
 // closely is how far apart the broken connection of a process and its death may be noticed.

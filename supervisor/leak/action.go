@@ -36,7 +36,7 @@ func Action(v Verdict, value, limit int64) (Advice, string) {
 		return Keep, ""
 	}
 	held, share := float64(value), float64(value)/float64(limit)
-	percent := fmt.Sprintf("it holds %.0f %% of its limit of %s", 100*share, amount(v.Unit, float64(limit)))
+	percent := fmt.Sprintf("it holds %s, %.0f %% of its limit of %s", amount(v.Unit, held), 100*share, amount(v.Unit, float64(limit)))
 	switch {
 	case share >= nowShare:
 		return RecycleNow, percent

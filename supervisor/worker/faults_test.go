@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -153,6 +154,35 @@ func TestOrphansAreReapedWhileTheirWorkerLives(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 5 {
 		t.Errorf("exit code of our own child: %d", code)
 	}
+}
+
+// Whoever reaps orphans must not take the exit code of a child that somebody waits for.
+func TestNoExitCodeIsLostWhileOrphansAreReaped(t *testing.T) {
+	newRig(t)
+	numbers := make(chan int)
+	var waiting sync.WaitGroup
+	for range 8 {
+		waiting.Go(func() {
+			for n := range numbers {
+				cmd := exec.Command("sh", "-c", fmt.Sprintf("sleep 0.01 & exit %d", n%100))
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+				err := cmd.Run()
+				if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != n%100 {
+					t.Errorf("child %d: %v", n, err)
+				}
+			}
+		})
+	}
+	most := 1000
+	if testing.Short() {
+		most = 200
+	}
+	for n := range most {
+		numbers <- n
+	}
+	close(numbers)
+	waiting.Wait()
+	until(t, "all orphans are reaped", func() bool { alive, zombies := children(t); return len(alive)+len(zombies) == 0 })
 }
 
 func TestOutputCannotHurt(t *testing.T) {
