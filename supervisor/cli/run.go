@@ -114,14 +114,18 @@ func (p *program) supervise(ctx context.Context, f runFlags) error {
 		},
 		Config: c, RunDir: runDir, Version: ipc.Version(), Stderr: p.err, LogJSON: f.logFormat == outputJSON,
 	})
-	if errors.Is(err, supervisor.ErrHomeInUse) {
-		if systemd.Manages() {
-			// Its unit is told not to try again: two supervisors of one home are a matter of how they were set up.
-			return &kindError{err, config.ErrInvalid}
-		}
+	return ofRun(err)
+}
+
+// ofRun gives the end of a supervisor the exit code that its service manager understands.
+func ofRun(err error) error {
+	switch {
+	case errors.Is(err, supervisor.ErrHomeInUse) && systemd.Manages():
+		// Its unit is told not to try again: two supervisors of one home are a matter of how they were set up.
+		return &kindError{err, config.ErrInvalid}
+	case errors.Is(err, supervisor.ErrHomeInUse):
 		return &kindError{err, ipc.ErrBusy}
-	}
-	if errors.Is(err, supervisor.ErrRestart) {
+	case errors.Is(err, supervisor.ErrRestart):
 		return silentError{ipc.ExitTryAgain} // a failure to the service manager, which starts it again
 	}
 	return err
