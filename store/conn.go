@@ -209,8 +209,9 @@ func all[T any](t *tx, scan func(scanner) (T, error), query string, args ...any)
 	}
 	defer rows.Close()
 	var list []T
+	row := scanner(readable{rows})
 	for rows.Next() {
-		v, err := scan(readable{rows})
+		v, err := scan(row)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ func (w *writer) between(ctx context.Context, fn func(c *conn) error) error {
 		return err
 	}
 	if w.readOnly.Load() {
-		return w.health.refusal()
+		return w.refusal()
 	}
 	j := job{fn, make(chan error, 1)}
 	select {
@@ -46,7 +46,7 @@ func (w *writer) between(ctx context.Context, fn func(c *conn) error) error {
 // perform runs a job, unless the file was given up since it was asked for.
 func (w *writer) perform(j job) error {
 	if w.readOnly.Load() {
-		return w.health.refusal()
+		return w.refusal()
 	}
 	return j.run(w.conn)
 }

@@ -20,6 +20,9 @@ type Options struct {
 	Log     hclog.Logger     // nil: none
 	Readers int              // connections for reads; 0: 4
 	Keep    time.Duration    // after which rows of turns that have ended are removed; 0: never
+	// Reading opens a file that was opened before for reads alone: nothing is written, and no other program is waited for.
+	// A file that must be changed first is opened as ever.
+	Reading bool
 }
 
 // defaultReaders is enough to keep two cores busy; each costs two descriptors.
@@ -43,6 +46,7 @@ type database struct {
 	health  health
 	kind    kind
 	wal     bool   // false: a rollback journal
+	reading bool   // nobody wants it written
 	guard   *guard // nil while the file cannot be written
 	readers *readers
 	count   int // of readers
@@ -73,6 +77,9 @@ func open(ctx context.Context, path string, k kind, o Options) (*database, error
 	}
 	if o.Readers <= 0 {
 		o.Readers = defaultReaders
+	}
+	if o.Reading && d.openReading(k, o.Readers) {
+		return d, nil
 	}
 	if err := d.open(ctx, k, o.Readers); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, explain(err))
@@ -429,45 +436,6 @@ func read[T any](ctx context.Context, d *database, fn func(*tx) (T, error)) (T, 
 	return out, nil
 }
 
-// resolve is the path that SQLite uses: it puts the WAL beside the file that a link leads to.
-func resolve(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	return path
-}
-
-// prepareFile makes the directory and an empty file if they are not there, and keeps others out of both. It opens no
-// file that exists: closing one would drop the locks of other stores in this process.
-func prepareFile(path string) (made bool, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return false, err
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		return true, f.Close()
-	}
-	if !os.IsExist(err) {
-		return false, err
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return false, err
-	}
-	if !st.Mode().IsRegular() {
-		return false, fmt.Errorf("%w: not a file", ErrInvalid)
-	}
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Chmod(path+suffix, 0o600); err != nil && !os.IsNotExist(err) {
-			return false, err
-		}
-	}
-	return false, nil
-}
-
 // quickCheck looks for damage. It reads the whole file. A damaged full-text index is no damage of the data.
 func quickCheck(c *conn) (index bool, err error) {
 	found, err := all(&tx{conn: c, ctx: background}, scanString, "PRAGMA quick_check(20)")
@@ -484,12 +452,4 @@ func quickCheck(c *conn) (index bool, err error) {
 		}
 	}
 	return index, nil
-}
-
-func sizeOf(path string) int64 {
-	st, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return st.Size()
 }

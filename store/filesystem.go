@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -53,4 +54,51 @@ func placeOf(dir string) (p place, err error) {
 func FileSystem(dir string) (remote string, readOnly bool, err error) {
 	p, err := placeOf(dir)
 	return p.remote, p.readOnly, err
+}
+
+// resolve is the path that SQLite uses: it puts the WAL beside the file that a link leads to.
+func resolve(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// prepareFile makes the directory and an empty file if they are not there, and keeps others out of both. It opens no
+// file that exists: closing one would drop the locks of other stores in this process.
+func prepareFile(path string) (made bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return false, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return true, f.Close()
+	}
+	if !os.IsExist(err) {
+		return false, err
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	if !st.Mode().IsRegular() {
+		return false, fmt.Errorf("%w: not a file", ErrInvalid)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Chmod(path+suffix, 0o600); err != nil && !os.IsNotExist(err) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func sizeOf(path string) int64 {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return st.Size()
 }

@@ -88,6 +88,36 @@ func waitFor(t *testing.T, d time.Duration, s *store.State) {
 	eventually(t, "the time waited in the health", func() bool { return strings.HasSuffix(s.Health().Detail, want) })
 }
 
+// Who only reads waits for nobody, and changes nothing.
+func TestAReadingStoreWaitsForNoForeignWriter(t *testing.T) {
+	path := t.TempDir() + "/state.db"
+	s := storetest.StateAt(t, path, store.Options{})
+	accept(t, s, "1")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	holder := startChild(t, "hold the lock", path)
+	holder.expect("held")
+	s = openStateWith(t, path, store.Options{Readers: 1, Reading: true})
+	if err := openTurns(s, 1); err != nil {
+		t.Error(err)
+	}
+	if found, err := s.Search(context.Background(), store.Search{Text: "hello"}); err != nil || len(found.Hits) != 0 {
+		t.Errorf("%+v, %v", found, err) // the message is of a turn that was not begun
+	}
+	if err := try(s, "2"); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("a write: %v", err)
+	}
+	beats := s.Progress()
+	eventually(t, "beats", func() bool { return s.Progress() > beats })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := holder.wait(); err != nil {
+		t.Fatal(err, holder.errs.String())
+	}
+}
+
 func TestAWaitingWriteEndsWithItsContext(t *testing.T) {
 	path := t.TempDir() + "/state.db"
 	s := storetest.StateAt(t, path, store.Options{})

@@ -15,7 +15,7 @@ const optimizePages = 64
 // It returns the number of steps that did something.
 func (s *State) Optimize(ctx context.Context) (steps int64, err error) {
 	if s.w.readOnly.Load() {
-		return 0, fmt.Errorf("optimize: %w", s.w.health.refusal())
+		return 0, fmt.Errorf("optimize: %w", s.w.refusal())
 	}
 	tables, err := read(ctx, s.database, func(t *tx) ([]string, error) { return ftsTables(t) })
 	if err != nil {
@@ -66,7 +66,7 @@ func ftsTables(t *tx) ([]string, error) {
 // file as it was, and nothing else.
 func (s *State) Vacuum(ctx context.Context) error {
 	if s.w.readOnly.Load() {
-		return fmt.Errorf("vacuum: %w", s.w.health.refusal())
+		return fmt.Errorf("vacuum: %w", s.w.refusal())
 	}
 	need, err := read(ctx, s.database, func(t *tx) (n int64, err error) {
 		return n, t.get("SELECT 2 * (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size", nil, &n)

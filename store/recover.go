@@ -319,6 +319,8 @@ func (r *Recovery) adopt(to *conn) error {
 		"UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id NOT IN (SELECT id FROM sessions)",
 		"UPDATE sessions SET system_prompt_hash = NULL WHERE system_prompt_hash NOT IN (SELECT hash FROM system_prompts)",
 		"DELETE FROM session_model_usage WHERE session_id NOT IN (SELECT id FROM sessions)",
+		"DELETE FROM schema_version WHERE typeof(version) <> 'integer' OR version NOT BETWEEN 1 AND 10000",
+		"INSERT INTO schema_version SELECT 30 WHERE NOT EXISTS (SELECT 1 FROM schema_version)", // as a new file has it
 		"DELETE FROM sqlite_sequence WHERE name NOT IN (SELECT name FROM sqlite_schema)",
 		"DELETE FROM state_meta WHERE key LIKE 'fts\\_%' ESCAPE '\\'",
 	} {

@@ -90,6 +90,14 @@ func (d *database) openRefused(ctx context.Context, err error) error {
 	return nil
 }
 
+// refusal is the error of every write to a store that takes none.
+func (d *database) refusal() error {
+	if d.reading {
+		return fmt.Errorf("%w: it was opened for reads alone", ErrReadOnly)
+	}
+	return d.health.refusal()
+}
+
 // refuse notes why nothing is written.
 func (d *database) refuse(name, state string, err error) {
 	detail := err.Error()
@@ -153,7 +161,7 @@ const (
 // are held back meanwhile.
 func (w *writer) revive() {
 	r := &w.revival
-	if r.stop != nil || time.Since(r.last) < r.wait || !w.mayRevive() {
+	if w.reading || r.stop != nil || time.Since(r.last) < r.wait || !w.mayRevive() {
 		return
 	}
 	r.last = time.Now()

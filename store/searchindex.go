@@ -209,7 +209,7 @@ func createIndex(t *tx, version int, old *index) error {
 }
 
 func schemaVersion(t *tx) (version int, err error) {
-	err = t.get("SELECT coalesce(max(version), 0) FROM schema_version", nil, &version)
+	err = t.get("SELECT coalesce(max(version), 0) FROM schema_version WHERE typeof(version) = 'integer'", nil, &version)
 	return version, err
 }
 

@@ -176,7 +176,7 @@ func setPrompt(t *tx, id, prompt string) error {
 	}
 	prompt = valid(prompt)
 	var version int
-	if err := t.get("SELECT coalesce(max(version), 0) FROM schema_version", nil, &version); err != nil {
+	if err := t.get("SELECT coalesce(max(version), 0) FROM schema_version WHERE typeof(version) = 'integer'", nil, &version); err != nil {
 		return err
 	}
 	const unset = " WHERE id = ? AND coalesce(system_prompt, '') = '' AND system_prompt_hash IS NULL"

@@ -18,7 +18,7 @@ const viewLimit = 128 << 20
 // memory. Else reads end with the reason.
 func (d *database) view(ctx context.Context) {
 	if d.health.holds(CondWALRetired) {
-		d.readers.refuse(d.health.refusal()) // a look would make a second WAL
+		d.readers.refuse(d.refusal()) // a look would make a second WAL
 		return
 	}
 	err := d.viewFile()
@@ -27,8 +27,20 @@ func (d *database) view(ctx context.Context) {
 	}
 	if err != nil {
 		d.log.Error("nothing can be read", "path", d.path, "error", err)
-		d.readers.refuse(fmt.Errorf("%w; nothing can be read: %w", d.health.refusal(), explain(err)))
+		d.readers.refuse(fmt.Errorf("%w; nothing can be read: %w", d.refusal(), explain(err)))
 	}
+}
+
+// openReading opens a file for those who only read it, and says whether that is possible.
+func (d *database) openReading(k kind, readers int) bool {
+	d.kind, d.count, d.reading = k, readers, true
+	d.readers = newReaders(d.path, readers, d.log)
+	if exists(d.path) && wrongKind(d.path) == "" && d.viewFile() == nil {
+		d.run(nil, k, look(d.path))
+		return true
+	}
+	d.readers, d.reading = nil, false
+	return false
 }
 
 // errOldFile says that a file lacks what this version reads.

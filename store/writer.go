@@ -86,7 +86,7 @@ func (w *writer) do(ctx context.Context, fn func(*tx) error) error {
 		return err
 	}
 	if w.readOnly.Load() {
-		return w.health.refusal()
+		return w.refusal()
 	}
 	r := &request{fn: fn, done: make(chan struct{})}
 	select {

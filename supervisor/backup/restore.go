@@ -98,6 +98,12 @@ func Resume(home string) (files []string, err error) {
 	return files, err
 }
 
+// Waiting says that Resume has something to do.
+func Waiting(home string) bool {
+	waiting, _ := filepath.Glob(filepath.Join(scratch.Literal(home), ready+"*"))
+	return len(waiting) > 0
+}
+
 // leftovers are what a process that was killed can leave in a home, besides a restore that is ready: patterns of folders.
 var leftovers = []string{unpacking + "*", snapshots + "/" + half, staging, "hermes-session-recovery-*"}
 

@@ -19,6 +19,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sessions"
 )
 
@@ -44,12 +45,17 @@ const stateFile = "state.db"
 // onSessions runs f with a client of the running supervisor, or of a service in this process that has the file open under
 // the lock of the home.
 func (p *program) onSessions(ctx context.Context, f func(controlv1.SessionsClient) error) error {
-	return p.onStore(ctx, false, f)
+	return p.onStore(ctx, false, store.Options{}, f)
+}
+
+// reading is onSessions for what only reads: it waits for no other program that has the store open.
+func (p *program) reading(ctx context.Context, f func(controlv1.SessionsClient) error) error {
+	return p.onStore(ctx, false, store.Options{Reading: true}, f)
 }
 
 // onStore is onSessions, and where there is no store yet and create is set it makes one. Without it nothing is made: a home
 // without a store is one without sessions.
-func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.SessionsClient) error) error {
+func (p *program) onStore(ctx context.Context, create bool, o store.Options, f func(controlv1.SessionsClient) error) error {
 	path, home, err := p.socket()
 	if err != nil {
 		return err
@@ -58,11 +64,11 @@ func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.Ses
 	if !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return p.connected(ctx, func(conn grpc.ClientConnInterface) error { return f(controlv1.NewSessionsClient(conn)) })
 	}
-	if _, err := os.Stat(filepath.Join(home, stateFile)); errors.Is(err, os.ErrNotExist) && !create {
+	if _, err := os.Stat(filepath.Join(home, stateFile)); errors.Is(err, os.ErrNotExist) && !create && !backup.Waiting(home) {
 		return inProcess(func(g *grpc.Server) { controlv1.RegisterSessionsServer(g, sessions.None(home)) },
 			func(conn grpc.ClientConnInterface) error { return f(controlv1.NewSessionsClient(conn)) })
 	}
-	return p.alone(ctx, home, func(s *store.State) error {
+	return p.alone(ctx, home, o, func(s *store.State) error {
 		return inProcess(func(g *grpc.Server) {
 			controlv1.RegisterSessionsServer(g, sessions.New(s, func() error { return store.NotHeld(filepath.Join(home, stateFile)) }))
 		}, func(conn grpc.ClientConnInterface) error { return f(controlv1.NewSessionsClient(conn)) })
@@ -70,13 +76,13 @@ func (p *program) onStore(ctx context.Context, create bool, f func(controlv1.Ses
 }
 
 // alone opens the store of a home in which no supervisor runs.
-func (p *program) alone(ctx context.Context, home string, f func(*store.State) error) error {
+func (p *program) alone(ctx context.Context, home string, o store.Options, f func(*store.State) error) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
 	return p.owning(home, func() error {
-		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
-		s, err := store.OpenState(ctx, filepath.Join(home, stateFile), store.Options{Log: log, Readers: 1})
+		o.Log, o.Readers = hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error}), 1
+		s, err := store.OpenState(ctx, filepath.Join(home, stateFile), o)
 		if err != nil {
 			return fmt.Errorf("could not open your session history: %w", err)
 		}

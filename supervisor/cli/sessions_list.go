@@ -23,7 +23,7 @@ func (p *program) sessionsList() *cobra.Command {
 			if r.Filter, err = f.read(c, time.Now()); err != nil {
 				return err
 			}
-			return p.onSessions(c.Context(), func(client controlv1.SessionsClient) error {
+			return p.reading(c.Context(), func(client controlv1.SessionsClient) error {
 				list, err := client.List(c.Context(), r)
 				if err != nil {
 					return err
@@ -69,7 +69,7 @@ func (p *program) sessionsShow() *cobra.Command {
 		ValidArgsFunction: p.completeSession,
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Session = args[0]
-			return p.onSessions(c.Context(), func(client controlv1.SessionsClient) error {
+			return p.reading(c.Context(), func(client controlv1.SessionsClient) error {
 				s, err := client.Show(c.Context(), r)
 				if err != nil {
 					return err
@@ -137,7 +137,7 @@ Opening one needs a running supervisor.`,
 		Args:    none,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list *controlv1.ListSessionsResponse
-			err := p.onSessions(c.Context(), func(client controlv1.SessionsClient) (err error) {
+			err := p.reading(c.Context(), func(client controlv1.SessionsClient) (err error) {
 				list, err = client.List(c.Context(), r)
 				return err
 			})
@@ -180,7 +180,7 @@ and NOT join them, and without one all words must be there. With --substring par
 		Args: exactly(1, "a query (quote one of several words)"),
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Query = args[0]
-			return p.onSessions(c.Context(), func(client controlv1.SessionsClient) error {
+			return p.reading(c.Context(), func(client controlv1.SessionsClient) error {
 				found, err := client.Search(c.Context(), r)
 				if err != nil {
 					return err
@@ -220,7 +220,7 @@ func (p *program) sessionsStats() *cobra.Command {
 		Example: "  hermes-supervisor sessions stats -o json",
 		Args:    none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return p.onSessions(c.Context(), func(client controlv1.SessionsClient) error {
+			return p.reading(c.Context(), func(client controlv1.SessionsClient) error {
 				s, err := client.Stats(c.Context(), &controlv1.SessionStatsRequest{})
 				if err != nil {
 					return err

@@ -75,7 +75,7 @@ cut short is simply made again.`,
 			if _, err := f.Seek(0, io.SeekStart); err != nil {
 				return err
 			}
-			return p.onStore(c.Context(), true, func(client controlv1.SessionsClient) error { return p.send(c.Context(), client, f) })
+			return p.onStore(c.Context(), true, store.Options{}, func(client controlv1.SessionsClient) error { return p.send(c.Context(), client, f) })
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only check every line")
