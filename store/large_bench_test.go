@@ -117,10 +117,10 @@ func quantile(list []time.Duration, q float64) float64 {
 	return float64(list[int(q*float64(len(list)-1))]) / 1e6
 }
 
-// underLoad loads conversations of 200 messages, first alone and then while eight writers write and one reader always reads.
+// underLoad loads conversations of 200 messages: alone, while eight writers write, and while besides another reader reads the
+// whole store again and again, which has the WAL grow. The three alternate, so that a neighbour's load meets all of them.
 func underLoad(b *testing.B, s *store.State, n int) {
-	load := func(d time.Duration) float64 {
-		var took []time.Duration
+	load := func(d time.Duration) (took []time.Duration) {
 		for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
 			start := time.Now()
 			if _, err := s.Conversation(context.Background(), fmt.Sprintf("s%07d", i*37%max(1, n/200))); err != nil {
@@ -128,29 +128,44 @@ func underLoad(b *testing.B, s *store.State, n int) {
 			}
 			took = append(took, time.Since(start))
 		}
-		return quantile(took, 0.99)
+		return took
 	}
-	const d = 2 * time.Second
-	idle := load(d)
-	write, end := appendSteps(b, s, 8), time.Now().Add(d)
-	var wg sync.WaitGroup
+	const d = time.Second
+	var idle, busy, scanned []time.Duration
+	write := appendSteps(b, s, 8)
 	var longest atomic.Int64
-	wg.Go(func() { drive(8, end, write) })
-	wg.Go(func() {
-		for time.Now().Before(end) {
-			_ = s.Read(context.Background(), func(_ context.Context, count func(string) (int, error)) error {
-				_, err := count("SELECT count(*) FROM messages WHERE content LIKE '%nothing of the kind%' AND id % 7 = 0")
-				return err
-			})
-			if frames, err := s.Frames(); err == nil {
-				longest.Store(max(longest.Load(), frames))
-			}
-		}
-	})
-	busy := load(d)
-	wg.Wait()
-	b.ReportMetric(idle, "read-idle-p99-ms")
-	b.ReportMetric(busy, "read-load-p99-ms")
-	b.ReportMetric(busy/idle, "load/idle")
+	var base atomic.Int64 // writers go on with their numbers in the next round
+	for range 4 {
+		idle = append(idle, load(d)...)
+		var wg sync.WaitGroup
+		end := time.Now().Add(2 * d)
+		wg.Go(func() {
+			from, most := int(base.Load()), atomic.Int64{}
+			drive(8, end, func(w, i int) error { most.Store(max(most.Load(), int64(i))); return write(w, from+i) })
+			base.Add(most.Load() + 1)
+		})
+		busy = append(busy, load(d)...)
+		wg.Go(func() { scan(s, end, &longest) })
+		scanned = append(scanned, load(time.Until(end))...)
+		wg.Wait()
+	}
+	b.ReportMetric(quantile(idle, 0.99), "read-idle-p99-ms")
+	b.ReportMetric(quantile(busy, 0.99), "read-load-p99-ms")
+	b.ReportMetric(quantile(busy, 0.99)/quantile(idle, 0.99), "load/idle")
+	b.ReportMetric(quantile(busy, 0.5)/quantile(idle, 0.5), "load/idle-p50")
+	b.ReportMetric(quantile(scanned, 0.99)/quantile(idle, 0.99), "scan/idle")
 	b.ReportMetric(float64(longest.Load())*4096/(1<<20), "wal-most-MiB")
+}
+
+// scan reads all messages again and again and notes how long the WAL gets.
+func scan(s *store.State, end time.Time, longest *atomic.Int64) {
+	for time.Now().Before(end) {
+		_ = s.Read(context.Background(), func(_ context.Context, count func(string) (int, error)) error {
+			_, err := count("SELECT count(*) FROM messages WHERE content LIKE '%nothing of the kind%' AND id % 7 = 0")
+			return err
+		})
+		if frames, err := s.Frames(); err == nil {
+			longest.Store(max(longest.Load(), frames))
+		}
+	}
 }

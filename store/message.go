@@ -12,12 +12,30 @@ import (
 // Conversation returns the messages of a session that the model sees, in order.
 func (s *State) Conversation(ctx context.Context, sessionID string) ([]Message, error) {
 	return read(ctx, s.database, func(t *tx) ([]Message, error) {
-		return all(t, scanMessage, `SELECT m.id, m.session_id, coalesce(p.turn_id, ''), coalesce(p.seq, 0), m.role, coalesce(m.content, ''),
+		return all(t, messageScan(sessionID), `SELECT m.id, coalesce(p.turn_id, ''), coalesce(p.seq, 0), m.role, coalesce(m.content, ''),
 			coalesce(m.tool_calls, ''), coalesce(m.tool_call_id, ''), coalesce(m.tool_name, ''), coalesce(m.reasoning, ''),
 			coalesce(m.finish_reason, ''), coalesce(m.token_count, 0), m.timestamp
 			FROM messages AS m LEFT JOIN hs_steps AS p ON p.message_id = m.id
 			WHERE m.session_id = ? AND m.active = 1 ORDER BY m.id`, sessionID)
 	})
+}
+
+// messageScan reads rows of one session into the same variables. A conversation is loaded at the start of every turn and while
+// others write, so it should take no more of the processor than it must.
+func messageScan(sessionID string) func(scanner) (Message, error) {
+	var m Message
+	var calls string
+	var at *float64
+	dest := []any{&m.ID, &m.TurnID, &m.Seq, &m.Role, &m.Content, &calls, &m.ToolCallID, &m.ToolName, &m.Reasoning, &m.FinishReason, &m.Usage.Output, &at}
+	return func(row scanner) (Message, error) {
+		if err := row.Scan(dest...); err != nil {
+			return m, err
+		}
+		out := m
+		out.SessionID = sessionID
+		out.Content, out.ToolCalls, out.Time = decodeContent(m.Content), decodeCalls(calls), instant(at)
+		return out, nil
+	}
 }
 
 func scanMessage(row scanner) (m Message, err error) {
