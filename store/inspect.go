@@ -94,3 +94,17 @@ func wrongIndex(finding string) string {
 	}
 	return m[1]
 }
+
+// Tally counts the sessions and messages of a file without reading all of it.
+func Tally(ctx context.Context, path string) (sessions, messages int64, err error) {
+	c, err := dial(resolve(path), "mode=ro&_busy_timeout=5000", "mmap_size=0")
+	if err != nil {
+		return 0, 0, fmt.Errorf("count %s: %w", path, explain(err))
+	}
+	defer c.close()
+	err = (&tx{conn: c, ctx: ctx}).get("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)", nil, &sessions, &messages)
+	if err != nil {
+		err = fmt.Errorf("count %s: %w", path, explain(err))
+	}
+	return sessions, messages, err
+}

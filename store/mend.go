@@ -72,6 +72,11 @@ func (d *database) makeIndices(ctx context.Context) (made []string, err error) {
 	}
 	for _, name := range missing {
 		_, werr := write(ctx, d, func(t *tx) (any, error) {
+			// A statement that is run, unlike one that is only read, sees that another program has changed the schema.
+			var there bool
+			if err := t.get("SELECT count(*) FROM sqlite_schema WHERE name = ?", []any{name}, &there); err != nil || there {
+				return nil, err
+			}
 			t.wrote = true
 			return nil, t.script(declared[name])
 		})

@@ -62,7 +62,7 @@ func read(t testing.TB, path string) string {
 	return string(b)
 }
 
-func sound(string) error { return nil }
+func sound(string, string) error { return nil }
 
 var usual = map[string]string{
 	"state.db": "state", "state.db-wal": "wal", "kanban.db": "board", "kanban/boards/work/kanban.db": "work", "config.yaml": "model: x",
@@ -247,8 +247,8 @@ func TestADamagedBackupChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := read(t, filepath.Join(dir, "state.db"))
-	_, err := backup.Restore(dir, out, noon, func(path string) error {
-		return fmt.Errorf("%s is damaged", filepath.Base(path))
+	_, err := backup.Restore(dir, out, noon, func(name, _ string) error {
+		return fmt.Errorf("%s is damaged", name)
 	})
 	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("error is %v", err)

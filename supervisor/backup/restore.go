@@ -35,8 +35,8 @@ type Restored struct {
 	Kept   string   `json:"kept_in"` // id of the snapshot with what was there
 }
 
-// Check looks whether a database file is sound.
-type Check func(path string) error
+// Check looks whether a database of a backup, which is unpacked at path, is sound. name is its path in the home.
+type Check func(name, path string) error
 
 // Find returns what name stands for: a zip file, or a snapshot of the home by its id or folder.
 func Find(home, name string) (string, error) {
@@ -64,20 +64,7 @@ func Restore(home, source string, now time.Time, check Check) (Restored, error) 
 	}
 	defer func() { _ = work.Remove() }()
 	part := work.Path
-	unpack := unpackZip
-	if info, err := os.Stat(source); err == nil && info.IsDir() {
-		unpack = unpackSnapshot
-	}
-	names, err := unpack(source, part)
-	if err == nil && len(names) == 0 {
-		err = errors.New("there is nothing in it")
-	}
-	for _, name := range names {
-		if err == nil && strings.HasSuffix(name, ".db") {
-			err = check(filepath.Join(part, name))
-		}
-	}
-	if err == nil {
+	if _, err = unpackChecked(source, part, check); err == nil {
 		err = publish(part, filepath.Join(home, ready+id))
 	}
 	if err != nil {
@@ -85,6 +72,41 @@ func Restore(home, source string, now time.Time, check Check) (Restored, error) 
 	}
 	r.Files, r.Kept, err = apply(home, id)
 	return r, err
+}
+
+// unpackChecked unpacks a backup or snapshot into a folder and has its databases checked.
+func unpackChecked(source, to string, check Check) (names []string, err error) {
+	unpack := unpackZip
+	if info, err := os.Stat(source); err == nil && info.IsDir() {
+		unpack = unpackSnapshot
+	}
+	names, err = unpack(source, to)
+	if err == nil && len(names) == 0 {
+		err = errors.New("there is nothing in it")
+	}
+	for _, name := range names {
+		if err == nil && strings.HasSuffix(name, ".db") {
+			err = check(name, filepath.Join(to, name))
+		}
+	}
+	return names, err
+}
+
+// Plan unpacks and checks a backup or snapshot as Restore does, and lists its files. It needs room as Restore does, in the
+// home, or in the folder for temporary files if there is no home yet.
+func Plan(home, source string, check Check) (files []string, err error) {
+	work, err := scratch.Temp(home, unpacking+"*")
+	if err != nil {
+		work, err = scratch.Temp("", unpacking+"*")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	defer func() { _ = work.Remove() }()
+	if files, err = unpackChecked(source, work.Path, check); err != nil {
+		return nil, fmt.Errorf("restore %s: %w", source, err)
+	}
+	return files, nil
 }
 
 // Resume finishes a restore that was killed after its first step, and returns the files that were put in place. The caller

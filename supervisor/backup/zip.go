@@ -36,7 +36,9 @@ func skipped(name string) bool {
 }
 
 // Name is the usual name of a whole backup.
-func Name(now time.Time) string { return "hermes-backup-" + now.Format("2006-01-02-150405") + ".zip" }
+func Name(now time.Time) string { return "hermes-backup-" + now.Format(zipStamp) + ".zip" }
+
+const zipStamp = "2006-01-02-150405"
 
 // staging is the folder beside a backup in which it is made.
 const staging = ".hermes-backup-*.partial"
@@ -58,7 +60,7 @@ func Zip(ctx context.Context, home, output string, copyDB Copier) (files int, si
 		return 0, 0, fmt.Errorf("backup: %w", err)
 	}
 	z := &zipper{ctx: ctx, home: home, staging: work.Path, copyDB: copyDB, zip: zip.NewWriter(out)}
-	err = errors.Join(filepath.WalkDir(home, z.visit), z.zip.Close(), out.Sync(), out.Close())
+	err = errors.Join(walk(ctx, home, z.file), z.zip.Close(), out.Sync(), out.Close())
 	if err == nil {
 		err = place(part, output)
 	}
@@ -89,31 +91,34 @@ type zipper struct {
 	size          int64
 }
 
-func (z *zipper) visit(path string, e fs.DirEntry, err error) error {
-	if cerr := z.ctx.Err(); cerr != nil {
-		return cerr
-	}
-	if path == z.home {
-		return err
-	}
-	name, relErr := filepath.Rel(z.home, path)
-	if relErr != nil {
-		return relErr
-	}
-	name = filepath.ToSlash(name)
-	if skipped(name) {
-		if e != nil && e.IsDir() {
-			return filepath.SkipDir
+// walk calls f with every file that belongs into a backup.
+func walk(ctx context.Context, home string, f func(path, name string) error) error {
+	return filepath.WalkDir(home, func(path string, e fs.DirEntry, err error) error {
+		if cerr := ctx.Err(); cerr != nil {
+			return cerr
 		}
-		return nil
-	}
-	if errors.Is(err, fs.ErrNotExist) { // gone since the folder was read
-		return nil
-	}
-	if err != nil || !e.Type().IsRegular() {
-		return err
-	}
-	return z.file(path, name)
+		if path == home {
+			return err
+		}
+		name, relErr := filepath.Rel(home, path)
+		if relErr != nil {
+			return relErr
+		}
+		name = filepath.ToSlash(name)
+		if skipped(name) {
+			if e != nil && e.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) { // gone since the folder was read
+			return nil
+		}
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		return f(path, name)
+	})
 }
 
 func (z *zipper) file(path, name string) error {

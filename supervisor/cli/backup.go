@@ -14,63 +14,128 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hermes-supervisor/hermes-supervisor/ipc"
-	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
 func (p *program) backup() *cobra.Command {
-	var quick bool
-	var label, output string
+	b := &backupCommand{program: p, keep: 3}
 	c := &cobra.Command{
 		Use:   "backup",
 		Short: "Copy the home into a zip file, or its stores and settings into a snapshot",
 		Long: `Backup copies everything of the home that cannot be made again. Databases are copied through SQLite, so a backup may be
-made while the supervisor runs, and every message that was acknowledged before it began is in it.
+made while the supervisor runs, and every message that was acknowledged before it began is in it. In a folder the newest
+three stay (--keep); a FILE that is named is the only one.
 
 With --quick only stores and settings are copied, to state-snapshots/ in the home; the newest 20 stay.`,
 		Example: `  hermes-supervisor backup
-  hermes-supervisor backup --output /mnt/disk/
+  hermes-supervisor backup --output /mnt/disk/ --keep 10
+  hermes-supervisor backup --dry-run
   hermes-supervisor backup --quick --label before-upgrade`,
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
-			case quick && output != "":
+			case b.quick && b.output != "":
 				return usageError{errors.New("--quick makes a snapshot in the home; --output is for whole backups")}
-			case !quick && label != "":
+			case !b.quick && b.label != "":
 				return usageError{errors.New("--label is for --quick")}
-			case quick:
-				return p.quickBackup(c.Context(), label)
+			case b.quick && c.Flags().Changed("keep"):
+				return usageError{errors.New("--keep is for whole backups; for snapshots there is: hermes-supervisor snapshots prune")}
+			case b.keep < 0:
+				return usageError{fmt.Errorf("--keep %d: 0 (all) or more", b.keep)}
 			}
-			return p.wholeBackup(c.Context(), output)
+			return b.run(c.Context())
 		},
 	}
-	c.Flags().BoolVarP(&quick, "quick", "q", false, "a snapshot of stores and settings in the home")
-	c.Flags().StringVarP(&label, "label", "l", "", "`name` of the snapshot")
-	c.Flags().StringVar(&output, "output", "", "zip `file` or folder (default: ~/hermes-backup-TIME.zip)")
-	return c
+	c.Flags().BoolVarP(&b.quick, "quick", "q", false, "a snapshot of stores and settings in the home")
+	c.Flags().StringVarP(&b.label, "label", "l", "", "`name` of the snapshot")
+	c.Flags().StringVar(&b.output, "output", "", "zip `file` or folder (default: ~/hermes-backup-TIME.zip)")
+	c.Flags().IntVarP(&b.keep, "keep", "k", b.keep, "how many backups stay in a folder, 0: all")
+	c.Flags().BoolVar(&b.dryRun, "dry-run", false, "only list the files")
+	return p.withFormat(c, "format")
 }
 
-func (p *program) quickBackup(ctx context.Context, label string) error {
-	return p.copying(ctx, func(home string, copyDB backup.Copier) error {
-		s, err := backup.Quick(ctx, home, label, time.Now(), copyDB)
+// A backupCommand is one call of `backup`.
+type backupCommand struct {
+	*program
+	quick, dryRun bool
+	label, output string
+	keep          int
+}
+
+func (b *backupCommand) run(ctx context.Context) error {
+	if b.dryRun {
+		return b.list()
+	}
+	home, err := b.resolvedHome()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	unlock, err := backup.Lock(home)
+	if errors.Is(err, backup.ErrRunning) {
+		return usageError{fmt.Errorf("%w; wait for its end", err)}
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if b.quick {
+		return b.snapshot(ctx)
+	}
+	return b.whole(ctx)
+}
+
+// list says what would be copied.
+func (b *backupCommand) list() error {
+	home, err := b.resolvedHome()
+	if err != nil {
+		return err
+	}
+	list := backup.QuickFiles
+	if !b.quick {
+		list = backup.Files
+	}
+	files, err := list(home)
+	if err != nil {
+		return err
+	}
+	if b.program.output == outputJSON {
+		return b.printJSON(map[string]any{"dry_run": true, "files": append([]backup.File{}, files...)})
+	}
+	total := int64(0)
+	for _, f := range files {
+		fmt.Fprintf(b.out, "%s  %s\n", printable(f.Name), or(size(f.Size), "0 KiB"))
+		total += f.Size
+	}
+	_, err = fmt.Fprintf(b.out, "would copy %d files, %s\n", len(files), or(size(total), "0 KiB"))
+	return err
+}
+
+func (b *backupCommand) snapshot(ctx context.Context) error {
+	return b.copying(ctx, func(home string, copyDB backup.Copier) error {
+		s, err := backup.Quick(ctx, home, b.label, time.Now(), copyDB)
 		if err != nil {
 			return err
 		}
 		if _, err := backup.Prune(home, backup.KeepSnapshots); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.out, "snapshot %s: %d files, %s\n", s.ID, s.FileCount, size(s.TotalSize))
+		if b.program.output == outputJSON {
+			return b.printJSON(s)
+		}
+		_, err = fmt.Fprintf(b.out, "snapshot %s: %d files, %s\n", s.ID, s.FileCount, size(s.TotalSize))
 		return err
 	})
 }
 
-func (p *program) wholeBackup(ctx context.Context, output string) error {
-	path, err := backupPath(output)
+func (b *backupCommand) whole(ctx context.Context) error {
+	path, named, err := backupPath(b.output)
 	if err != nil {
 		return err
 	}
-	return p.copying(ctx, func(home string, copyDB backup.Copier) error {
+	return b.copying(ctx, func(home string, copyDB backup.Copier) error {
 		files, bytes, err := backup.Zip(ctx, home, path, copyDB)
 		if errors.Is(err, os.ErrExist) {
 			return usageError{fmt.Errorf("%w; choose a new name", err)}
@@ -78,81 +143,43 @@ func (p *program) wholeBackup(ctx context.Context, output string) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.out, "%s: %d files, %s\n", path, files, size(bytes))
+		removed := []string{}
+		if !named && b.keep > 0 {
+			if removed, err = backup.KeepZips(filepath.Dir(path), b.keep); err != nil {
+				return err
+			}
+		}
+		if b.program.output == outputJSON {
+			return b.printJSON(map[string]any{"path": path, "file_count": files, "total_size": bytes, "removed": removed})
+		}
+		_, err = fmt.Fprintf(b.out, "%s: %d files, %s\n", path, files, size(bytes))
+		for _, old := range removed {
+			fmt.Fprintf(b.out, "removed %s\n", old)
+		}
 		return err
 	})
 }
 
-func backupPath(output string) (string, error) {
+// backupPath says where a backup goes, and whether its file was named.
+func backupPath(output string) (path string, named bool, err error) {
 	name := backup.Name(time.Now())
 	switch info, err := os.Stat(output); {
 	case output == "":
 		user, err := os.UserHomeDir()
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		output = filepath.Join(user, name)
 	case err == nil && info.IsDir():
 		output = filepath.Join(output, name)
-	case !strings.HasSuffix(output, ".zip"):
-		output += ".zip"
-	}
-	return filepath.Abs(output)
-}
-
-func (p *program) restore() *cobra.Command {
-	var force, dryRun bool
-	c := &cobra.Command{
-		Use:   "restore BACKUP",
-		Short: "Put a backup or a snapshot back into the home",
-		Long: `Restore puts the files of a backup (a zip file) or of a snapshot (its id, see "snapshots list") into the home. The
-databases in it are checked first. What is replaced is not lost: it becomes a snapshot itself.
-
-No supervisor may run and no program may have a store open. A restore that is killed has either changed nothing or is
-finished by the next start.`,
-		Example: `  hermes-supervisor restore ~/hermes-backup-2026-12-01-031500.zip
-  hermes-supervisor restore 20261201-031500-auto --dry-run`,
-		Args: exactly(1, "a backup file or the id of a snapshot"),
-		RunE: func(c *cobra.Command, args []string) error {
-			home, err := p.resolvedHome()
-			if err != nil {
-				return err
-			}
-			source, err := backup.Find(home, args[0])
-			if err != nil {
-				return &kindError{fmt.Errorf("%w\nsee: hermes-supervisor snapshots list", err), ipc.ErrNotFound}
-			}
-			if dryRun {
-				_, err := fmt.Fprintf(p.out, "would restore %s into %s\n", source, home)
-				return err
-			}
-			return p.restoreFrom(c.Context(), home, source, force)
-		},
-		ValidArgsFunction: p.completeSnapshots,
-	}
-	c.Flags().BoolVar(&force, "force", false, "go ahead although another program has a store open")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be restored")
-	return c
-}
-
-func (p *program) restoreFrom(ctx context.Context, home, source string, force bool) error {
-	if err := os.MkdirAll(home, 0o700); err != nil {
-		return err
-	}
-	return p.atRest(ctx, "restore", force, func(home string) error {
-		r, err := backup.Restore(home, source, time.Now(), func(path string) error {
-			i, err := store.Inspect(ctx, path)
-			if err == nil && len(i.Damage) > 0 {
-				err = fmt.Errorf("%s is damaged: %s", filepath.Base(path), i.Damage[0])
-			}
-			return err
-		})
-		if err != nil {
-			return err
+	default:
+		named = true
+		if !strings.HasSuffix(output, ".zip") {
+			output += ".zip"
 		}
-		_, err = fmt.Fprintf(p.out, "restored %d files from %s; what was there is kept as snapshot %s\n", len(r.Files), source, r.Kept)
-		return err
-	})
+	}
+	path, err = filepath.Abs(output)
+	return path, named, err
 }
 
 func (p *program) snapshots() *cobra.Command {

@@ -216,9 +216,12 @@ func between(least, most int, what string) cobra.PositionalArgs {
 func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 
 // withOutput adds -o to a command.
-func (p *program) withOutput(c *cobra.Command) *cobra.Command {
-	c.Flags().StringVarP(&p.output, "output", "o", outputTable, "output `format`: table or json")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
+func (p *program) withOutput(c *cobra.Command) *cobra.Command { return p.withFormat(c, "output") }
+
+// withFormat is withOutput for a command that has an --output for a file: the long name is another one.
+func (p *program) withFormat(c *cobra.Command, long string) *cobra.Command {
+	c.Flags().StringVarP(&p.output, long, "o", outputTable, "output `format`: table or json")
+	_ = c.RegisterFlagCompletionFunc(long, cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if p.output != outputTable && p.output != outputJSON {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,11 +57,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
-		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"code": code, "mask": mask},
+		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"code": code, "mask": mask, "locked": locked, "unlocked": release, "held": held, "unheld": release},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 			e.Setenv("HERMES_HOME", "")
+			e.Values[heldKey] = new(func())
 			e.Setenv("TZ", "UTC") // tables show local times
 			fixtures, err := filepath.Abs("../../store/testdata")
 			e.Setenv("FIXTURES", fixtures)
@@ -86,18 +86,6 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	if want := args[0]; strconv.Itoa(got) != want {
 		ts.Fatalf("exit code %d, want %s", got, want)
 	}
-}
-
-// mask writes stdout to a file with what matches replaced: mask FILE [REGEXP REPLACEMENT]…
-func mask(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args)%2 != 1 {
-		ts.Fatalf("usage: mask FILE [REGEXP REPLACEMENT]…")
-	}
-	text := ts.ReadFile("stdout")
-	for i := 1; i < len(args); i += 2 {
-		text = regexp.MustCompile("(?m)"+args[i]).ReplaceAllString(text, args[i+1])
-	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
 }
 
 // rig is a home with a control socket that answers what the test wants.

@@ -29,19 +29,19 @@ index is merged, in steps that hold nobody up; stop it to have the file rewritte
 				return err
 			}
 			if err := answers(c.Context(), path); !homeInRest(err) {
-				return p.optimizeRunning(c.Context(), dryRun)
+				return p.optimizeRunning(c.Context(), home, dryRun)
 			}
 			if dryRun {
 				return p.wouldRewrite(c.Context(), home)
 			}
-			return p.rewriting(c.Context(), "optimize", force, true, func(s *store.State) error {
+			return p.rewriting(c.Context(), "optimize", force, true, func(s *store.State) (string, error) {
 				_, err := s.Optimize(c.Context())
-				return err
+				return "was merged", err
 			})
 		},
 	}
 	rewriteFlags(c, &force, &dryRun)
-	return c
+	return p.withOutput(c)
 }
 
 func rewriteFlags(c *cobra.Command, force, dryRun *bool) {
@@ -49,28 +49,48 @@ func rewriteFlags(c *cobra.Command, force, dryRun *bool) {
 	c.Flags().BoolVar(dryRun, "dry-run", false, "only say what would be done")
 }
 
-func (p *program) optimizeRunning(ctx context.Context, dryRun bool) error {
+// rewrite is the document of `sessions optimize` and `sessions optimize-storage`.
+type rewrite struct {
+	Path      string `json:"path"`
+	DryRun    bool   `json:"dry_run"`
+	Rewritten bool   `json:"rewritten"` // the file, not only its index
+	Index     string `json:"index"`     // what became of the search index
+	Bytes     int64  `json:"bytes"`
+	Before    int64  `json:"bytes_before"`
+	Free      int64  `json:"free_bytes"` // that rewriting would give back
+}
+
+// tell prints a rewrite, text being what people read.
+func (p *program) tell(r rewrite, text string) error {
+	if p.output == outputJSON {
+		return p.printJSON(r)
+	}
+	_, err := fmt.Fprintln(p.out, text)
+	return err
+}
+
+func (p *program) optimizeRunning(ctx context.Context, home string, dryRun bool) error {
+	r := rewrite{Path: filepath.Join(home, stateFile), DryRun: dryRun, Index: "merged"}
 	if dryRun {
-		_, err := fmt.Fprintln(p.out, "would merge the search index through the running supervisor; the file is rewritten only while it is stopped")
-		return err
+		return p.tell(r, "would merge the search index through the running supervisor; the file is rewritten only while it is stopped")
 	}
 	return p.connected(ctx, func(conn grpc.ClientConnInterface) error {
-		r, err := controlv1.NewMaintenanceClient(conn).Optimize(ctx, &controlv1.OptimizeStoreRequest{})
+		done, err := controlv1.NewMaintenanceClient(conn).Optimize(ctx, &controlv1.OptimizeStoreRequest{})
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.out, "merged the search index in %d steps; to have the file rewritten as well, stop the supervisor first\n", r.Steps)
-		return err
+		return p.tell(r, fmt.Sprintf("merged the search index in %d steps; to have the file rewritten as well, stop the supervisor first", done.Steps))
 	})
 }
 
 func (p *program) wouldRewrite(ctx context.Context, home string) error {
-	i, err := store.Inspect(ctx, filepath.Join(home, stateFile))
+	path := filepath.Join(home, stateFile)
+	i, err := store.Inspect(ctx, path)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(p.out, "would rewrite %s: %s, of which %s are empty\n", filepath.Join(home, stateFile), size(i.Bytes), or(size(i.FreeBytes), "0 KiB"))
-	return err
+	return p.tell(rewrite{Path: path, DryRun: true, Bytes: i.Bytes, Before: i.Bytes, Free: i.FreeBytes},
+		fmt.Sprintf("would rewrite %s: %s, of which %s are empty", path, size(i.Bytes), or(size(i.FreeBytes), "0 KiB")))
 }
 
 func or(a, b string) string {
@@ -80,24 +100,20 @@ func or(a, b string) string {
 	return b
 }
 
-// rewriting opens the store of a home in rest, lets f work on it and rewrites the file.
-func (p *program) rewriting(ctx context.Context, what string, force, vacuum bool, f func(*store.State) error) error {
+// rewriting opens the store of a home in rest, lets f work on it and rewrites the file. f says what became of the index.
+func (p *program) rewriting(ctx context.Context, what string, force, vacuum bool, f func(*store.State) (string, error)) error {
 	return p.atRest(ctx, what, force, func(home string) error {
-		path := filepath.Join(home, stateFile)
-		before, err := os.Stat(path)
+		r := rewrite{Path: filepath.Join(home, stateFile), Rewritten: vacuum}
+		before, err := os.Stat(r.Path)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		// The room that a rewrite needs is looked for on the disk of the home, not where temporary files are: that is often memory.
-		if err := os.Setenv("SQLITE_TMPDIR", home); err != nil {
-			return err
-		}
 		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
-		s, err := store.OpenState(ctx, path, store.Options{Log: log, Readers: 1})
+		s, err := store.OpenState(ctx, r.Path, store.Options{Log: log, Readers: 1})
 		if err != nil {
 			return err
 		}
-		err = f(s)
+		r.Index, err = f(s)
 		if err == nil && vacuum {
 			err = s.Vacuum(ctx)
 		}
@@ -107,12 +123,12 @@ func (p *program) rewriting(ctx context.Context, what string, force, vacuum bool
 		if err != nil {
 			return err
 		}
-		after, err := os.Stat(path)
+		after, err := os.Stat(r.Path)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.out, "%s: %s, before %s\n", path, size(after.Size()), size(before.Size()))
-		return err
+		r.Bytes, r.Before = after.Size(), before.Size()
+		return p.tell(r, fmt.Sprintf("the search index %s\n%s: %s, before %s", r.Index, r.Path, size(r.Bytes), size(r.Before)))
 	})
 }
 
@@ -140,7 +156,7 @@ A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes t
 				fmt.Fprintln(p.err, "nothing was done")
 				return nil
 			}
-			return p.rewriting(c.Context(), "optimize-storage", force, !noVacuum, func(s *store.State) error {
+			return p.rewriting(c.Context(), "optimize-storage", force, !noVacuum, func(s *store.State) (string, error) {
 				return p.convert(c.Context(), s)
 			})
 		},
@@ -148,22 +164,14 @@ A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes t
 	rewriteFlags(c, &force, &dryRun)
 	c.Flags().BoolVar(&noVacuum, "no-vacuum", false, "leave the file as large as it is")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
-	return c
+	return p.withOutput(c)
 }
 
 // convert gives the store the newest layout of the index, if it has an older one.
-func (p *program) convert(ctx context.Context, s *store.State) error {
+func (p *program) convert(ctx context.Context, s *store.State) (string, error) {
 	legacy, err := s.IndexLayout(ctx)
-	if err != nil {
-		return err
+	if err != nil || !legacy {
+		return "has the newest layout already", err
 	}
-	if !legacy {
-		_, err := fmt.Fprintln(p.out, "the search index has the newest layout")
-		return err
-	}
-	if err := s.ConvertIndex(ctx, func(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) }); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(p.out, "the search index was built in the newest layout")
-	return err
+	return "was built in the newest layout", s.ConvertIndex(ctx, func(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) })
 }

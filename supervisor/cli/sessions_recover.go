@@ -61,15 +61,11 @@ state.db, start again.`,
 	f.BoolVar(&o.AllowPartial, "allow-partial", false, "keep the result even if rows are lost")
 	f.StringVar(&o.WorkDir, "work-dir", "", "`folder` for the copy of the source (default: beside the output)")
 	f.StringVar(&report, "report", "", "also write the report to this `file` (default: OUTPUT.recovery.json)")
-	f.StringVarP(&p.output, "format", "o", outputTable, "output `format`: table or json")
-	return c
+	return p.withFormat(c, "format")
 }
 
 // recovered prints a report and keeps it beside the result.
 func (p *program) recovered(r *store.Recovery, report string, o store.RecoverOptions) error {
-	if p.output != outputTable && p.output != outputJSON {
-		return usageError{fmt.Errorf("-o %s: the formats are table and json", p.output)}
-	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
