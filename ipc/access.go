@@ -60,6 +60,7 @@ var access = map[string][]string{
 	"/hermes.control.v1.Maintenance/Check":     {RoleOperator},
 	"/hermes.control.v1.Maintenance/Optimize":  {RoleOperator},
 	"/hermes.control.v1.Maintenance/Mend":      {RoleOperator},
+	"/hermes.control.v1.Maintenance/Convert":   {RoleOperator},
 	"/hermes.control.v1.BoardStatistics/Count": {RoleOperator},
 
 	"/hermes.control.v1.Control/Status":        {RoleOperator},

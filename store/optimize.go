@@ -119,6 +119,15 @@ func (s *State) IndexLayout(ctx context.Context) (legacy bool, err error) {
 	})
 }
 
+// ConvertIfLegacy is ConvertIndex for an index that has an older layout, and says whether it had.
+func (s *State) ConvertIfLegacy(ctx context.Context, tell func(percent int)) (converted bool, err error) {
+	legacy, err := s.IndexLayout(ctx)
+	if err != nil || !legacy {
+		return false, err
+	}
+	return true, s.ConvertIndex(ctx, tell)
+}
+
 // ConvertIndex builds the full-text index of the file again in the newest layout, if it has the one of older versions of
 // Hermes. It returns when the index is whole; requests go on meanwhile, and a process that is killed is followed by one that
 // goes on. tell is called once in a while with how much is done, in percent.

@@ -75,6 +75,11 @@ func (o ownStores) Mend(ctx context.Context, name string, r store.Repair) ([]str
 	return b.Mend(ctx, r)
 }
 
+// Convert gives the full-text index of the conversations the newest layout.
+func (o ownStores) Convert(ctx context.Context, tell func(percent int)) (bool, error) {
+	return o.s.store.ConvertIfLegacy(ctx, tell)
+}
+
 // Optimize merges the full-text index of the conversations.
 func (o ownStores) Optimize(ctx context.Context) (int64, error) { return o.s.store.Optimize(ctx) }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,10 +22,14 @@ import (
 // snapshotRig is a home with one store, whose snapshots are made by the clock of the bubble.
 type snapshotRig struct {
 	*snapshotter
-	every  time.Duration
-	keep   int
-	full   error
-	events []string
+
+	mu      sync.Mutex
+	every   time.Duration
+	keep    int
+	full    error         // why there is no room
+	damaged error         // why the store cannot be copied
+	slept   time.Duration // of the machine, in which timers stood still
+	events  []string
 }
 
 func newSnapshotRig(t *testing.T, every time.Duration, keep int) *snapshotRig {
@@ -32,12 +38,35 @@ func newSnapshotRig(t *testing.T, every time.Duration, keep int) *snapshotRig {
 	if err := os.WriteFile(filepath.Join(home, "state.db"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.snapshotter = &snapshotter{
-		home: home, now: time.Now, log: hclog.NewNullLogger(), settings: func() (time.Duration, int) { return r.every, r.keep },
-		copyDB: func(_ context.Context, _, to string) error { return os.WriteFile(to, []byte("copy"), 0o600) },
-		record: func(_, message string) { r.events = append(r.events, message) }, room: func() error { return r.full },
+	r.snapshotter = &snapshotter{home: home, log: hclog.NewNullLogger(), record: func(_, message string) {
+		r.set(func() { r.events = append(r.events, message) })
+	}}
+	r.now = func() (now time.Time) { r.set(func() { now = time.Now().Add(r.slept) }); return now }
+	r.settings = func() (every time.Duration, keep int) {
+		r.set(func() { every, keep = r.every, r.keep })
+		return every, keep
+	}
+	r.room = func() (err error) { r.set(func() { err = r.full }); return err }
+	r.copyDB = func(_ context.Context, _, to string) (err error) {
+		if r.set(func() { err = r.damaged }); err != nil {
+			return err
+		}
+		return os.WriteFile(to, []byte("copy"), 0o600)
 	}
 	return r
+}
+
+// set changes or reads what the loop reads too.
+func (r *snapshotRig) set(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+// told is what is in the journal.
+func (r *snapshotRig) told() (list []string) {
+	r.set(func() { list = slices.Clone(r.events) })
+	return list
 }
 
 // start runs the rig until the test of the bubble ends.
@@ -73,8 +102,8 @@ func TestASnapshotIsMadeOnceADay(t *testing.T) {
 		if newest, err := time.Parse(time.RFC3339, list[0].Timestamp); err != nil || newest.Sub(begin) > 9*24*time.Hour+time.Hour {
 			t.Errorf("after ten days the newest is of %v, begun at %v: an interval became longer than a day", newest, begin)
 		}
-		if len(r.events) != 10 {
-			t.Errorf("journal has %q", r.events)
+		if told := r.told(); len(told) != 10 {
+			t.Errorf("journal has %q", told)
 		}
 	})
 }
@@ -101,15 +130,13 @@ func TestRestartsNeitherMultiplyNorPreventSnapshots(t *testing.T) {
 func TestASnapshotIsDueByTheClockOnTheWall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSnapshotRig(t, 24*time.Hour, 7)
-		slept := time.Duration(0)
-		r.now = func() time.Time { return time.Now().Add(slept) }
 		r.start(t)
 		r.after(time.Hour)
-		slept = 30 * time.Hour
+		r.set(func() { r.slept = 30 * time.Hour })
 		if list := r.after(snapshotLook); len(list) != 2 {
 			t.Errorf("%d snapshots after a sleep of 30 hours", len(list))
 		}
-		slept = -100 * time.Hour
+		r.set(func() { r.slept = -100 * time.Hour })
 		if list := r.after(5 * time.Hour); len(list) != 3 {
 			t.Errorf("%d snapshots in the hours after the clock was set back", len(list))
 		}
@@ -121,10 +148,11 @@ func TestAFailedSnapshotIsToldOnceAnHourAndMadeLater(t *testing.T) {
 		r := newSnapshotRig(t, 24*time.Hour, 7)
 		r.full = fmt.Errorf("no room: %w", store.ErrDiskFull)
 		r.start(t)
-		if list := r.after(5 * time.Hour); len(list) != 0 || len(r.events) > 6 || len(r.events) < 4 || !strings.Contains(r.events[0], "disk is full") {
-			t.Errorf("%d snapshots, journal has %q", len(list), r.events)
+		list := r.after(5 * time.Hour)
+		if told := r.told(); len(list) != 0 || len(told) > 6 || len(told) < 4 || !strings.Contains(told[0], "disk is full") {
+			t.Errorf("%d snapshots, journal has %q", len(list), told)
 		}
-		r.full = nil
+		r.set(func() { r.full = nil })
 		if list := r.after(time.Hour); len(list) != 1 {
 			t.Errorf("%d snapshots when there is room again", len(list))
 		}
@@ -138,13 +166,13 @@ func TestTheIntervalMayChangeAndEnd(t *testing.T) {
 		if list := r.after(48 * time.Hour); len(list) != 0 {
 			t.Errorf("%d snapshots although none are wanted", len(list))
 		}
-		r.every = time.Hour
+		r.set(func() { r.every = time.Hour })
 		if list := r.after(4 * time.Hour); len(list) != 2 {
 			t.Errorf("%d snapshots of the two that stay", len(list))
 		}
-		r.copyDB = func(context.Context, string, string) error { return errors.New("damaged") }
-		events := len(r.events)
-		if r.after(2 * time.Hour); len(r.events) == events {
+		r.set(func() { r.damaged = errors.New("damaged") })
+		before := len(r.told())
+		if r.after(2 * time.Hour); len(r.told()) == before {
 			t.Error("nobody is told of a store that cannot be copied")
 		}
 	})

@@ -122,6 +122,10 @@ func (r resting) Optimize(context.Context) (int64, error) {
 	return 0, errors.New("no supervisor runs")
 }
 
+func (r resting) Convert(context.Context, func(int)) (bool, error) {
+	return false, errors.New("no supervisor runs")
+}
+
 // Mend opens a store under the lock of the home.
 func (r resting) Mend(ctx context.Context, name string, repair store.Repair) (done []string, err error) {
 	err = r.p.owning(r.home, func() (err error) {

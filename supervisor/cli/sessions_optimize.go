@@ -138,7 +138,8 @@ func (p *program) sessionsOptimizeStorage() *cobra.Command {
 		Use:   "optimize-storage",
 		Short: "Give an old store the search index that keeps no second copy of each text",
 		Long: `Optimize-storage builds the search index again in the layout of newer versions of Hermes, if the file has the old one,
-and rewrites the file. It may be interrupted at any time: the next start goes on with it.
+and rewrites the file. It may be interrupted at any time: the next start goes on with it. While the supervisor runs only the
+index is built, through it, and the room that the old one had is used again; stop it to have the file rewritten as well.
 
 A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes take the layout as their own.`,
 		Example: `  hermes-supervisor sessions optimize-storage --dry-run
@@ -156,6 +157,13 @@ A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes t
 				fmt.Fprintln(p.err, "nothing was done")
 				return nil
 			}
+			path, home, err := p.socket()
+			if err != nil {
+				return err
+			}
+			if err := answers(c.Context(), path); !homeInRest(err) {
+				return p.convertRunning(c.Context(), home, force)
+			}
 			return p.rewriting(c.Context(), "optimize-storage", force, !noVacuum, func(s *store.State) (string, error) {
 				return p.convert(c.Context(), s)
 			})
@@ -167,11 +175,41 @@ A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes t
 	return p.withOutput(c)
 }
 
+const (
+	indexConverted = "was built in the newest layout"
+	indexNewest    = "has the newest layout already"
+)
+
 // convert gives the store the newest layout of the index, if it has an older one.
 func (p *program) convert(ctx context.Context, s *store.State) (string, error) {
-	legacy, err := s.IndexLayout(ctx)
-	if err != nil || !legacy {
-		return "has the newest layout already", err
+	converted, err := s.ConvertIfLegacy(ctx, p.indexProgress)
+	if !converted {
+		return indexNewest, err
 	}
-	return "was built in the newest layout", s.ConvertIndex(ctx, func(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) })
+	return indexConverted, err
+}
+
+func (p *program) indexProgress(percent int) { p.progress(fmt.Sprintf("index: %d %%", percent)) }
+
+// convertRunning has the running supervisor do it. If this command is ended the supervisor goes on.
+func (p *program) convertRunning(ctx context.Context, home string, force bool) error {
+	return p.connected(ctx, func(conn grpc.ClientConnInterface) error {
+		in, err := controlv1.NewMaintenanceClient(conn).Convert(ctx, &controlv1.ConvertIndexRequest{Force: force})
+		for err == nil {
+			var at *controlv1.ConvertIndexProgress
+			if at, err = in.Recv(); err != nil {
+				break
+			}
+			if !at.Done {
+				p.indexProgress(int(at.Percent))
+				continue
+			}
+			r := rewrite{Path: filepath.Join(home, stateFile), Index: indexNewest}
+			if at.Converted {
+				r.Index = indexConverted
+			}
+			return p.tell(r, "the search index "+r.Index+"; to have the file rewritten as well, stop the supervisor first")
+		}
+		return err
+	})
 }

@@ -27,6 +27,8 @@ type Stores interface {
 	Optimize(ctx context.Context) (steps int64, err error)
 	// Mend makes a repair of one and says what it did.
 	Mend(ctx context.Context, name string, r store.Repair) (done []string, err error)
+	// Convert gives the full-text index the newest layout, if it has an older one. tell hears how far it is.
+	Convert(ctx context.Context, tell func(percent int)) (converted bool, err error)
 }
 
 // A Service answers maintenance commands for one home.
@@ -108,6 +110,24 @@ func (s *Service) Mend(ctx context.Context, r *controlv1.MendStoreRequest) (*con
 		return nil, kind(err)
 	}
 	return &controlv1.MendStoreResponse{Done: done}, nil
+}
+
+// Convert gives the full-text index the newest layout, unless another process has the file open.
+func (s *Service) Convert(r *controlv1.ConvertIndexRequest, out controlv1.Maintenance_ConvertServer) error {
+	if err := store.NotHeld(filepath.Join(s.home, "state.db")); err != nil && !r.Force {
+		return fmt.Errorf("refusing to optimize-storage: %w: %w\nnothing is lost; stop them first and run it again, or accept the risk with --force", ipc.ErrRefused, err)
+	}
+	last := -1
+	converted, err := s.stores.Convert(out.Context(), func(percent int) {
+		if percent != last {
+			last = percent
+			_ = out.Send(&controlv1.ConvertIndexProgress{Percent: uint32(percent)}) // the end tells whether anybody listens
+		}
+	})
+	if err != nil {
+		return kind(err)
+	}
+	return out.Send(&controlv1.ConvertIndexProgress{Percent: 100, Done: true, Converted: converted})
 }
 
 // Optimize merges the full-text index.

@@ -30,6 +30,10 @@ func (o one) Mend(ctx context.Context, _ string, r store.Repair) ([]string, erro
 	return o.State.Mend(ctx, r)
 }
 
+func (o one) Convert(ctx context.Context, tell func(int)) (bool, error) {
+	return o.ConvertIfLegacy(ctx, tell)
+}
+
 func open(t *testing.T) (*maintenance.Service, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "state.db")

@@ -21,6 +21,110 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ConvertIndexRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Force         bool                   `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"` // although other processes have the file open
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConvertIndexRequest) Reset() {
+	*x = ConvertIndexRequest{}
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConvertIndexRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConvertIndexRequest) ProtoMessage() {}
+
+func (x *ConvertIndexRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConvertIndexRequest.ProtoReflect.Descriptor instead.
+func (*ConvertIndexRequest) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ConvertIndexRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type ConvertIndexProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Percent       uint32                 `protobuf:"varint,1,opt,name=percent,proto3" json:"percent,omitempty"`
+	Done          bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Converted     bool                   `protobuf:"varint,3,opt,name=converted,proto3" json:"converted,omitempty"` // false: it had the newest layout
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConvertIndexProgress) Reset() {
+	*x = ConvertIndexProgress{}
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConvertIndexProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConvertIndexProgress) ProtoMessage() {}
+
+func (x *ConvertIndexProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConvertIndexProgress.ProtoReflect.Descriptor instead.
+func (*ConvertIndexProgress) Descriptor() ([]byte, []int) {
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ConvertIndexProgress) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *ConvertIndexProgress) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *ConvertIndexProgress) GetConverted() bool {
+	if x != nil {
+		return x.Converted
+	}
+	return false
+}
+
 type MendStoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"` // path in the home
@@ -30,7 +134,7 @@ type MendStoreRequest struct {
 
 func (x *MendStoreRequest) Reset() {
 	*x = MendStoreRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -42,7 +146,7 @@ func (x *MendStoreRequest) String() string {
 func (*MendStoreRequest) ProtoMessage() {}
 
 func (x *MendStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[0]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -55,7 +159,7 @@ func (x *MendStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MendStoreRequest.ProtoReflect.Descriptor instead.
 func (*MendStoreRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{0}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *MendStoreRequest) GetStore() string {
@@ -74,7 +178,7 @@ type MendStoreResponse struct {
 
 func (x *MendStoreResponse) Reset() {
 	*x = MendStoreResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -86,7 +190,7 @@ func (x *MendStoreResponse) String() string {
 func (*MendStoreResponse) ProtoMessage() {}
 
 func (x *MendStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[1]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -99,7 +203,7 @@ func (x *MendStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MendStoreResponse.ProtoReflect.Descriptor instead.
 func (*MendStoreResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{1}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MendStoreResponse) GetDone() []string {
@@ -119,7 +223,7 @@ type CopyStoreRequest struct {
 
 func (x *CopyStoreRequest) Reset() {
 	*x = CopyStoreRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -131,7 +235,7 @@ func (x *CopyStoreRequest) String() string {
 func (*CopyStoreRequest) ProtoMessage() {}
 
 func (x *CopyStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[2]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -144,7 +248,7 @@ func (x *CopyStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyStoreRequest.ProtoReflect.Descriptor instead.
 func (*CopyStoreRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{2}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CopyStoreRequest) GetStore() string {
@@ -170,7 +274,7 @@ type CopyStoreResponse struct {
 
 func (x *CopyStoreResponse) Reset() {
 	*x = CopyStoreResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -182,7 +286,7 @@ func (x *CopyStoreResponse) String() string {
 func (*CopyStoreResponse) ProtoMessage() {}
 
 func (x *CopyStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[3]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -195,7 +299,7 @@ func (x *CopyStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyStoreResponse.ProtoReflect.Descriptor instead.
 func (*CopyStoreResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{3}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CopyStoreResponse) GetBytes() int64 {
@@ -213,7 +317,7 @@ type CheckStoresRequest struct {
 
 func (x *CheckStoresRequest) Reset() {
 	*x = CheckStoresRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +329,7 @@ func (x *CheckStoresRequest) String() string {
 func (*CheckStoresRequest) ProtoMessage() {}
 
 func (x *CheckStoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[4]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +342,7 @@ func (x *CheckStoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStoresRequest.ProtoReflect.Descriptor instead.
 func (*CheckStoresRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{4}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{6}
 }
 
 type CheckStoresResponse struct {
@@ -250,7 +354,7 @@ type CheckStoresResponse struct {
 
 func (x *CheckStoresResponse) Reset() {
 	*x = CheckStoresResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +366,7 @@ func (x *CheckStoresResponse) String() string {
 func (*CheckStoresResponse) ProtoMessage() {}
 
 func (x *CheckStoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[5]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +379,7 @@ func (x *CheckStoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStoresResponse.ProtoReflect.Descriptor instead.
 func (*CheckStoresResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{5}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CheckStoresResponse) GetStores() []*StoreCheck {
@@ -305,7 +409,7 @@ type StoreCheck struct {
 
 func (x *StoreCheck) Reset() {
 	*x = StoreCheck{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +421,7 @@ func (x *StoreCheck) String() string {
 func (*StoreCheck) ProtoMessage() {}
 
 func (x *StoreCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[6]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +434,7 @@ func (x *StoreCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCheck.ProtoReflect.Descriptor instead.
 func (*StoreCheck) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{6}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoreCheck) GetStore() string {
@@ -418,7 +522,7 @@ type OptimizeStoreRequest struct {
 
 func (x *OptimizeStoreRequest) Reset() {
 	*x = OptimizeStoreRequest{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +534,7 @@ func (x *OptimizeStoreRequest) String() string {
 func (*OptimizeStoreRequest) ProtoMessage() {}
 
 func (x *OptimizeStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[7]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +547,7 @@ func (x *OptimizeStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptimizeStoreRequest.ProtoReflect.Descriptor instead.
 func (*OptimizeStoreRequest) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{7}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{9}
 }
 
 type OptimizeStoreResponse struct {
@@ -456,7 +560,7 @@ type OptimizeStoreResponse struct {
 
 func (x *OptimizeStoreResponse) Reset() {
 	*x = OptimizeStoreResponse{}
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +572,7 @@ func (x *OptimizeStoreResponse) String() string {
 func (*OptimizeStoreResponse) ProtoMessage() {}
 
 func (x *OptimizeStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[8]
+	mi := &file_hermes_control_v1_maintenance_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +585,7 @@ func (x *OptimizeStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptimizeStoreResponse.ProtoReflect.Descriptor instead.
 func (*OptimizeStoreResponse) Descriptor() ([]byte, []int) {
-	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{8}
+	return file_hermes_control_v1_maintenance_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OptimizeStoreResponse) GetSteps() int64 {
@@ -502,7 +606,13 @@ var File_hermes_control_v1_maintenance_proto protoreflect.FileDescriptor
 
 const file_hermes_control_v1_maintenance_proto_rawDesc = "" +
 	"\n" +
-	"#hermes/control/v1/maintenance.proto\x12\x11hermes.control.v1\"(\n" +
+	"#hermes/control/v1/maintenance.proto\x12\x11hermes.control.v1\"+\n" +
+	"\x13ConvertIndexRequest\x12\x14\n" +
+	"\x05force\x18\x01 \x01(\bR\x05force\"b\n" +
+	"\x14ConvertIndexProgress\x12\x18\n" +
+	"\apercent\x18\x01 \x01(\rR\apercent\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x1c\n" +
+	"\tconverted\x18\x03 \x01(\bR\tconverted\"(\n" +
 	"\x10MendStoreRequest\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\"'\n" +
 	"\x11MendStoreResponse\x12\x12\n" +
@@ -534,12 +644,13 @@ const file_hermes_control_v1_maintenance_proto_rawDesc = "" +
 	"\x15OptimizeStoreResponse\x12\x14\n" +
 	"\x05steps\x18\x01 \x01(\x03R\x05steps\x12\x1d\n" +
 	"\n" +
-	"free_bytes\x18\x02 \x01(\x03R\tfreeBytes2\xea\x02\n" +
+	"free_bytes\x18\x02 \x01(\x03R\tfreeBytes2\xc8\x03\n" +
 	"\vMaintenance\x12Q\n" +
 	"\x04Copy\x12#.hermes.control.v1.CopyStoreRequest\x1a$.hermes.control.v1.CopyStoreResponse\x12V\n" +
 	"\x05Check\x12%.hermes.control.v1.CheckStoresRequest\x1a&.hermes.control.v1.CheckStoresResponse\x12]\n" +
 	"\bOptimize\x12'.hermes.control.v1.OptimizeStoreRequest\x1a(.hermes.control.v1.OptimizeStoreResponse\x12Q\n" +
-	"\x04Mend\x12#.hermes.control.v1.MendStoreRequest\x1a$.hermes.control.v1.MendStoreResponseBVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
+	"\x04Mend\x12#.hermes.control.v1.MendStoreRequest\x1a$.hermes.control.v1.MendStoreResponse\x12\\\n" +
+	"\aConvert\x12&.hermes.control.v1.ConvertIndexRequest\x1a'.hermes.control.v1.ConvertIndexProgress0\x01BVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
 
 var (
 	file_hermes_control_v1_maintenance_proto_rawDescOnce sync.Once
@@ -553,33 +664,37 @@ func file_hermes_control_v1_maintenance_proto_rawDescGZIP() []byte {
 	return file_hermes_control_v1_maintenance_proto_rawDescData
 }
 
-var file_hermes_control_v1_maintenance_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_hermes_control_v1_maintenance_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_hermes_control_v1_maintenance_proto_goTypes = []any{
-	(*MendStoreRequest)(nil),      // 0: hermes.control.v1.MendStoreRequest
-	(*MendStoreResponse)(nil),     // 1: hermes.control.v1.MendStoreResponse
-	(*CopyStoreRequest)(nil),      // 2: hermes.control.v1.CopyStoreRequest
-	(*CopyStoreResponse)(nil),     // 3: hermes.control.v1.CopyStoreResponse
-	(*CheckStoresRequest)(nil),    // 4: hermes.control.v1.CheckStoresRequest
-	(*CheckStoresResponse)(nil),   // 5: hermes.control.v1.CheckStoresResponse
-	(*StoreCheck)(nil),            // 6: hermes.control.v1.StoreCheck
-	(*OptimizeStoreRequest)(nil),  // 7: hermes.control.v1.OptimizeStoreRequest
-	(*OptimizeStoreResponse)(nil), // 8: hermes.control.v1.OptimizeStoreResponse
+	(*ConvertIndexRequest)(nil),   // 0: hermes.control.v1.ConvertIndexRequest
+	(*ConvertIndexProgress)(nil),  // 1: hermes.control.v1.ConvertIndexProgress
+	(*MendStoreRequest)(nil),      // 2: hermes.control.v1.MendStoreRequest
+	(*MendStoreResponse)(nil),     // 3: hermes.control.v1.MendStoreResponse
+	(*CopyStoreRequest)(nil),      // 4: hermes.control.v1.CopyStoreRequest
+	(*CopyStoreResponse)(nil),     // 5: hermes.control.v1.CopyStoreResponse
+	(*CheckStoresRequest)(nil),    // 6: hermes.control.v1.CheckStoresRequest
+	(*CheckStoresResponse)(nil),   // 7: hermes.control.v1.CheckStoresResponse
+	(*StoreCheck)(nil),            // 8: hermes.control.v1.StoreCheck
+	(*OptimizeStoreRequest)(nil),  // 9: hermes.control.v1.OptimizeStoreRequest
+	(*OptimizeStoreResponse)(nil), // 10: hermes.control.v1.OptimizeStoreResponse
 }
 var file_hermes_control_v1_maintenance_proto_depIdxs = []int32{
-	6, // 0: hermes.control.v1.CheckStoresResponse.stores:type_name -> hermes.control.v1.StoreCheck
-	2, // 1: hermes.control.v1.Maintenance.Copy:input_type -> hermes.control.v1.CopyStoreRequest
-	4, // 2: hermes.control.v1.Maintenance.Check:input_type -> hermes.control.v1.CheckStoresRequest
-	7, // 3: hermes.control.v1.Maintenance.Optimize:input_type -> hermes.control.v1.OptimizeStoreRequest
-	0, // 4: hermes.control.v1.Maintenance.Mend:input_type -> hermes.control.v1.MendStoreRequest
-	3, // 5: hermes.control.v1.Maintenance.Copy:output_type -> hermes.control.v1.CopyStoreResponse
-	5, // 6: hermes.control.v1.Maintenance.Check:output_type -> hermes.control.v1.CheckStoresResponse
-	8, // 7: hermes.control.v1.Maintenance.Optimize:output_type -> hermes.control.v1.OptimizeStoreResponse
-	1, // 8: hermes.control.v1.Maintenance.Mend:output_type -> hermes.control.v1.MendStoreResponse
-	5, // [5:9] is the sub-list for method output_type
-	1, // [1:5] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	8,  // 0: hermes.control.v1.CheckStoresResponse.stores:type_name -> hermes.control.v1.StoreCheck
+	4,  // 1: hermes.control.v1.Maintenance.Copy:input_type -> hermes.control.v1.CopyStoreRequest
+	6,  // 2: hermes.control.v1.Maintenance.Check:input_type -> hermes.control.v1.CheckStoresRequest
+	9,  // 3: hermes.control.v1.Maintenance.Optimize:input_type -> hermes.control.v1.OptimizeStoreRequest
+	2,  // 4: hermes.control.v1.Maintenance.Mend:input_type -> hermes.control.v1.MendStoreRequest
+	0,  // 5: hermes.control.v1.Maintenance.Convert:input_type -> hermes.control.v1.ConvertIndexRequest
+	5,  // 6: hermes.control.v1.Maintenance.Copy:output_type -> hermes.control.v1.CopyStoreResponse
+	7,  // 7: hermes.control.v1.Maintenance.Check:output_type -> hermes.control.v1.CheckStoresResponse
+	10, // 8: hermes.control.v1.Maintenance.Optimize:output_type -> hermes.control.v1.OptimizeStoreResponse
+	3,  // 9: hermes.control.v1.Maintenance.Mend:output_type -> hermes.control.v1.MendStoreResponse
+	1,  // 10: hermes.control.v1.Maintenance.Convert:output_type -> hermes.control.v1.ConvertIndexProgress
+	6,  // [6:11] is the sub-list for method output_type
+	1,  // [1:6] is the sub-list for method input_type
+	1,  // [1:1] is the sub-list for extension type_name
+	1,  // [1:1] is the sub-list for extension extendee
+	0,  // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_hermes_control_v1_maintenance_proto_init() }
@@ -593,7 +708,7 @@ func file_hermes_control_v1_maintenance_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_control_v1_maintenance_proto_rawDesc), len(file_hermes_control_v1_maintenance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	Maintenance_Check_FullMethodName    = "/hermes.control.v1.Maintenance/Check"
 	Maintenance_Optimize_FullMethodName = "/hermes.control.v1.Maintenance/Optimize"
 	Maintenance_Mend_FullMethodName     = "/hermes.control.v1.Maintenance/Mend"
+	Maintenance_Convert_FullMethodName  = "/hermes.control.v1.Maintenance/Convert"
 )
 
 // MaintenanceClient is the client API for Maintenance service.
@@ -40,6 +41,9 @@ type MaintenanceClient interface {
 	// Mend makes again what of a store is derived: search indices that are damaged, ordinary indices that are missing or do
 	// not fit their table. It returns what it did.
 	Mend(ctx context.Context, in *MendStoreRequest, opts ...grpc.CallOption) (*MendStoreResponse, error)
+	// Convert gives the search index of the conversations the newest layout, while the store is used. It tells how far it is.
+	// One that is cut off goes on by itself.
+	Convert(ctx context.Context, in *ConvertIndexRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ConvertIndexProgress], error)
 }
 
 type maintenanceClient struct {
@@ -90,6 +94,25 @@ func (c *maintenanceClient) Mend(ctx context.Context, in *MendStoreRequest, opts
 	return out, nil
 }
 
+func (c *maintenanceClient) Convert(ctx context.Context, in *ConvertIndexRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ConvertIndexProgress], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Maintenance_ServiceDesc.Streams[0], Maintenance_Convert_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ConvertIndexRequest, ConvertIndexProgress]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Maintenance_ConvertClient = grpc.ServerStreamingClient[ConvertIndexProgress]
+
 // MaintenanceServer is the server API for Maintenance service.
 // All implementations must embed UnimplementedMaintenanceServer
 // for forward compatibility.
@@ -105,6 +128,9 @@ type MaintenanceServer interface {
 	// Mend makes again what of a store is derived: search indices that are damaged, ordinary indices that are missing or do
 	// not fit their table. It returns what it did.
 	Mend(context.Context, *MendStoreRequest) (*MendStoreResponse, error)
+	// Convert gives the search index of the conversations the newest layout, while the store is used. It tells how far it is.
+	// One that is cut off goes on by itself.
+	Convert(*ConvertIndexRequest, grpc.ServerStreamingServer[ConvertIndexProgress]) error
 	mustEmbedUnimplementedMaintenanceServer()
 }
 
@@ -126,6 +152,9 @@ func (UnimplementedMaintenanceServer) Optimize(context.Context, *OptimizeStoreRe
 }
 func (UnimplementedMaintenanceServer) Mend(context.Context, *MendStoreRequest) (*MendStoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Mend not implemented")
+}
+func (UnimplementedMaintenanceServer) Convert(*ConvertIndexRequest, grpc.ServerStreamingServer[ConvertIndexProgress]) error {
+	return status.Error(codes.Unimplemented, "method Convert not implemented")
 }
 func (UnimplementedMaintenanceServer) mustEmbedUnimplementedMaintenanceServer() {}
 func (UnimplementedMaintenanceServer) testEmbeddedByValue()                     {}
@@ -220,6 +249,17 @@ func _Maintenance_Mend_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Maintenance_Convert_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ConvertIndexRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MaintenanceServer).Convert(m, &grpc.GenericServerStream[ConvertIndexRequest, ConvertIndexProgress]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Maintenance_ConvertServer = grpc.ServerStreamingServer[ConvertIndexProgress]
+
 // Maintenance_ServiceDesc is the grpc.ServiceDesc for Maintenance service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -244,6 +284,12 @@ var Maintenance_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Maintenance_Mend_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Convert",
+			Handler:       _Maintenance_Convert_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "hermes/control/v1/maintenance.proto",
 }
