@@ -261,7 +261,7 @@ func (f *fleet) stop(budget time.Duration, roles ...string) {
 // wait returns when every Run has returned. The life that was given to start has ended, and so has stop.
 func (f *fleet) wait() { f.running.Wait() }
 
-func (f *fleet) member(name string) (*member, error) {
+func (f *fleet) member(name string, others ...string) (*member, error) {
 	list := f.list()
 	names := make([]string, len(list))
 	for i, m := range list {
@@ -269,12 +269,15 @@ func (f *fleet) member(name string) (*member, error) {
 			return m, nil
 		}
 	}
-	return nil, control.ErrNoWorker(name, names)
+	return nil, control.ErrNoWorker(name, append(names, others...))
 }
 
 // find returns the worker of a name. An unknown one is ipc.ErrNotFound, with the names that there are.
-func (f *fleet) find(name string) (*worker.Worker, error) {
-	m, err := f.member(name)
+func (f *fleet) find(name string) (*worker.Worker, error) { return f.findOr(name) }
+
+// findOr is find where other names mean something as well.
+func (f *fleet) findOr(name string, others ...string) (*worker.Worker, error) {
+	m, err := f.member(name, others...)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +326,7 @@ func asker(ctx context.Context) string {
 
 // Profile takes a profile of a worker: what its own runtime knows of its heap, its processor time or its goroutines.
 func (f *fleet) Profile(ctx context.Context, name string, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
-	w, err := f.find(name)
+	w, err := f.findOr(name, supervisorName)
 	if err != nil {
 		return nil, err
 	}
@@ -348,7 +351,7 @@ const supervisorName = "supervisor"
 
 func (f *fleet) Fds(name string) (*controlv1.FdsResponse, error) {
 	if name != supervisorName {
-		w, err := f.find(name)
+		w, err := f.findOr(name, supervisorName)
 		if err != nil {
 			return nil, err
 		}

@@ -24,8 +24,8 @@ func (p *program) ctlLogs() *cobra.Command {
 		Example: `  hermes-supervisor ctl logs -n 20
   hermes-supervisor ctl logs -f tools
   hermes-supervisor ctl logs supervisor -o json | jq -r .message`,
-		Args:              between(0, 1, "at most the name of a worker"),
-		ValidArgsFunction: p.completeWorkers,
+		Args:              between(0, 1, "at most the name of a worker, or supervisor"),
+		ValidArgsFunction: p.completeProcesses,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				r.Worker = args[0]

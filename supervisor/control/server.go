@@ -93,9 +93,10 @@ func Serve(l net.Listener, s Services, log hclog.Logger) *Server {
 	options := append(ipc.ServerOptions(operator, onPanic), grpc.Creds(peerCredentials{uid: os.Getuid(), refuse: s.Refuse}))
 	_, made := l.(ownListener)
 	server := &Server{made: made, grpc: grpc.NewServer(options...), path: l.Addr().String(), cancel: cancel, done: make(chan struct{})}
-	controlv1.RegisterControlServer(server.grpc, &controlService{services: s, life: ctx})
+	main := &controlService{services: s, life: ctx}
+	controlv1.RegisterControlServer(server.grpc, main)
 	controlv1.RegisterChatServer(server.grpc, &chatService{hub: s.Hub, life: ctx})
-	controlv1.RegisterTimelineServer(server.grpc, &timelineService{journal: s.Journal, answers: s.Answers})
+	controlv1.RegisterTimelineServer(server.grpc, &timelineService{journal: s.Journal, known: main.known, answers: s.Answers})
 	if s.Operations != nil {
 		controlv1.RegisterOperationsServer(server.grpc, &operationsService{operations: s.Operations})
 	}

@@ -350,3 +350,13 @@ func TestWhatAllWorkersHoldHasTheirSparesAndWhatIsBelowThem(t *testing.T) {
 		t.Errorf("%v, want %v", m, want)
 	}
 }
+
+func TestTheTimelineOfNobodyIsRefused(t *testing.T) {
+	conn, _ := serveWith(t, &parts{}, rows{{ID: 1, Worker: "gateway-old", Kind: "worker_exited"}})
+	client := controlv1.NewTimelineClient(conn)
+	for worker, want := range map[string]error{"nobody": ipc.ErrNotFound, "gateway-old": nil, "agent-1": nil, "": nil} {
+		if _, err := client.Tell(t.Context(), &controlv1.TellRequest{Worker: worker}); want == nil && err != nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%q: %v", worker, err)
+		}
+	}
+}

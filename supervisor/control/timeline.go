@@ -18,11 +18,15 @@ const mostTold = 20_000
 type timelineService struct {
 	controlv1.UnimplementedTimelineServer
 	journal Journal
+	known   func(ctx context.Context, worker string) error // refuses the name of nobody
 	answers func(ctx context.Context, turns []string) (map[string]store.OutboxRow, error)
 }
 
 // Tell reads the journal from a time on and tells what happened.
 func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*controlv1.TellResponse, error) {
+	if err := t.known(ctx, r.Worker); err != nil {
+		return nil, err
+	}
 	var events []store.Event
 	filter := store.EventFilter{Since: unixTime(r.Since), Limit: mostTold}
 	err := t.journal.Read(ctx, filter, false, func(e store.Event) error {
