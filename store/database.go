@@ -386,7 +386,11 @@ func (d *database) Close() error {
 }
 
 // Health says how the store does.
-func (d *database) Health() Health { return d.health.get(d.name) }
+func (d *database) Health() Health {
+	h := d.health.get(d.name)
+	h.Refused = d.w.refused.Load()
+	return h
+}
 
 // Progress grows with each turn of the writer loop. A value that stays for several seconds means that the loop hangs.
 func (d *database) Progress() uint64 { return d.w.progress.Load() }

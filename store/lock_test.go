@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
@@ -141,10 +144,8 @@ func TestAWaitingWriteEndsWithItsContext(t *testing.T) {
 
 func TestCloseDoesNotWaitLongForAForeignWriter(t *testing.T) {
 	path := t.TempDir() + "/state.db"
-	s, err := store.OpenState(context.Background(), path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var log bytes.Buffer // written to by one goroutine, which has ended when it is read
+	s := openStateWith(t, path, store.Options{Log: hclog.New(&hclog.LoggerOptions{Output: &log})})
 	holder := startChild(t, "hold the lock", path)
 	holder.expect("held")
 	done := accepting(context.Background(), s, "1")
@@ -154,6 +155,12 @@ func TestCloseDoesNotWaitLongForAForeignWriter(t *testing.T) {
 	}
 	if err := <-done; !errors.Is(err, store.ErrBusy) {
 		t.Errorf("the write that could not be made: %v", err)
+	}
+	if h := s.Health(); h.Refused != 1 {
+		t.Errorf("%d writes are counted as given up", h.Refused)
+	}
+	if !strings.Contains(log.String(), "[WARN]  writes were given up") {
+		t.Errorf("the log has %s", log.String())
 	}
 	if err := holder.wait(); err != nil {
 		t.Error(err)

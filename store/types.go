@@ -257,6 +257,7 @@ type Health struct {
 	Condition string // one of the Cond names, empty if ok
 	Detail    string // what it is, with paths and processes
 	Advice    string // what a person can do
+	Refused   uint64 // writes that were given up since the file was opened, because of the store and not of what they were
 }
 
 // A Task is one card of a board. Times of a board are whole Unix seconds.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -50,10 +51,11 @@ type writer struct {
 	quit     chan struct{} // closed: finish what is queued and end
 	ended    chan struct{} // closed when the loop has ended
 	progress atomic.Uint64
-	indexed  bool        // the file has full-text indices with triggers
-	kept     bool        // what is in the file must not be lost
-	readOnly atomic.Bool // there is no connection that can write, for now
-	revived  chan opened // the file, when it can be written after all
+	indexed  bool          // the file has full-text indices with triggers
+	kept     bool          // what is in the file must not be lost
+	readOnly atomic.Bool   // there is no connection that can write, for now
+	refused  atomic.Uint64 // requests that were given up
+	revived  chan opened   // the file, when it can be written after all
 
 	// What follows belongs to the loop alone.
 	linger    linger
@@ -83,9 +85,11 @@ func (w *writer) do(ctx context.Context, fn func(*tx) error) error {
 		return err
 	}
 	if err := w.health.failure(); err != nil {
+		w.refused.Add(1)
 		return err
 	}
 	if w.readOnly.Load() {
+		w.refused.Add(1)
 		return w.refusal()
 	}
 	r := &request{fn: fn, done: make(chan struct{})}
@@ -97,6 +101,7 @@ func (w *writer) do(ctx context.Context, fn func(*tx) error) error {
 	select {
 	case w.queue <- r:
 	default:
+		w.refused.Add(1)
 		return ErrQueueFull
 	}
 	select {
@@ -398,11 +403,31 @@ func (w *writer) answer(batch []*request, err error) {
 	if err != nil {
 		w.notice(err)
 		err = explain(err)
+		w.giveUpOn(batch, err)
 	}
 	for _, r := range batch {
 		if !r.answered {
 			r.answered, r.err = true, err
 			close(r.done)
 		}
+	}
+}
+
+// giveUpOn counts requests that the store gave up. What it is because of is in the log by its condition, except for a lock that
+// another process held for too long.
+func (w *writer) giveUpOn(batch []*request, err error) {
+	busy := errors.Is(err, ErrBusy)
+	if !busy && !isIO(err) && !errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrReadOnly) && !errors.Is(err, ErrFailed) && !errors.Is(err, ErrSuspended) {
+		return
+	}
+	n := 0
+	for _, r := range batch {
+		if !r.answered {
+			n++
+		}
+	}
+	w.refused.Add(uint64(n))
+	if busy {
+		w.log.Warn("writes were given up", "path", w.path, "number", n, "error", err)
 	}
 }

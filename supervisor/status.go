@@ -67,7 +67,7 @@ func keeper(kernel bool) string {
 }
 
 func storeStatus(h store.Health) *controlv1.StoreStatus {
-	return &controlv1.StoreStatus{Name: h.Name, State: h.State, Detail: h.Detail, Condition: h.Condition, Advice: h.Advice}
+	return &controlv1.StoreStatus{Name: h.Name, State: h.State, Detail: h.Detail, Condition: h.Condition, Advice: h.Advice, Refused: h.Refused}
 }
 
 func (s *supervisor) health() []store.Health {

@@ -149,6 +149,9 @@ func storesText(stores []*controlv1.StoreStatus) string {
 		if s.Detail != "" && s.State != "ok" {
 			parts[i] += " (" + s.Detail + ")"
 		}
+		if s.Refused > 0 {
+			parts[i] += fmt.Sprintf(", which gave up %s", count(int64(s.Refused), "write", "writes"))
+		}
 	}
 	return strings.Join(parts, ", ")
 }

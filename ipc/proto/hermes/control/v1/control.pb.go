@@ -1131,6 +1131,7 @@ type StoreStatus struct {
 	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	Condition     string                 `protobuf:"bytes,4,opt,name=condition,proto3" json:"condition,omitempty"` // name of what is wrong, empty if ok: disk_full, wal_retired, …
 	Advice        string                 `protobuf:"bytes,5,opt,name=advice,proto3" json:"advice,omitempty"`       // what a person can do
+	Refused       uint64                 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`    // writes that were given up since the start, whatever for: the disk, a lock, a full queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1198,6 +1199,13 @@ func (x *StoreStatus) GetAdvice() string {
 		return x.Advice
 	}
 	return ""
+}
+
+func (x *StoreStatus) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
 }
 
 type RestartWorkerRequest struct {
@@ -2822,13 +2830,14 @@ const file_hermes_control_v1_control_proto_rawDesc = "" +
 	"\x05Model\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x85\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x9f\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x1c\n" +
 	"\tcondition\x18\x04 \x01(\tR\tcondition\x12\x16\n" +
-	"\x06advice\x18\x05 \x01(\tR\x06advice\"*\n" +
+	"\x06advice\x18\x05 \x01(\tR\x06advice\x12\x18\n" +
+	"\arefused\x18\x06 \x01(\x04R\arefused\"*\n" +
 	"\x14RestartWorkerRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"P\n" +
 	"\x15RestartWorkerResponse\x127\n" +
