@@ -20,6 +20,8 @@ type Options struct {
 	Log     hclog.Logger     // nil: none
 	Readers int              // connections for reads; 0: 4
 	Keep    time.Duration    // after which rows of turns that have ended are removed; 0: never
+	// Rollback keeps the file with a rollback journal although a write-ahead log is safe where it is: a person chose that.
+	Rollback bool
 	// Reading opens a file that was opened before for reads alone: nothing is written, and no other program is waited for.
 	// A file that must be changed first is opened as ever.
 	Reading bool
@@ -47,6 +49,7 @@ type database struct {
 	kind    kind
 	wal     bool   // false: a rollback journal
 	reading bool   // nobody wants it written
+	chosen  bool   // a rollback journal, by a person
 	guard   *guard // nil while the file cannot be written
 	readers *readers
 	count   int // of readers
@@ -68,7 +71,7 @@ const oldestSQLite = 3051003
 
 // open opens or creates the file at path.
 func open(ctx context.Context, path string, k kind, o Options) (*database, error) {
-	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), keep: o.Keep, now: o.Now, log: o.Log}
+	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), keep: o.Keep, chosen: o.Rollback, now: o.Now, log: o.Log}
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -202,11 +205,11 @@ func (d *database) prepare(k kind) (made bool, err error) {
 
 // dial opens the connection that writes, with a WAL where one can be had.
 func (d *database) dial(p place) (*conn, error) {
-	c, wal, err := dialWriter(d.path, d.kind.sync, p, d.log)
+	c, wal, err := d.dialWriter(p)
 	if err != nil {
 		return nil, err
 	}
-	if d.wal = wal; !wal {
+	if d.wal = wal; !wal && !(d.chosen && p.remote == "") {
 		where := p.remote
 		if where == "" {
 			where = "a file system"
@@ -317,39 +320,45 @@ func (d *database) upgrade(ctx context.Context, c *conn, k kind) (x index, err e
 
 // dialWriter opens the connection that writes. journal_size_limit and the sync level are those of Hermes; checkpoints
 // are made by the writer (wal_autocheckpoint=0), never inside a COMMIT.
-func dialWriter(path, sync string, p place, log hclog.Logger) (c *conn, wal bool, err error) {
-	c, err = dial(path, "_busy_timeout=5000&_foreign_keys=1",
-		"synchronous="+sync, "temp_store=MEMORY", "wal_autocheckpoint=0", "cell_size_check=ON", "trusted_schema=OFF",
+func (d *database) dialWriter(p place) (c *conn, wal bool, err error) {
+	c, err = dial(d.path, "_busy_timeout=5000&_foreign_keys=1",
+		"synchronous="+d.kind.sync, "temp_store=MEMORY", "wal_autocheckpoint=0", "cell_size_check=ON", "trusted_schema=OFF",
 		"journal_size_limit=67108864", "mmap_size=0")
 	if err != nil {
 		return nil, false, err
 	}
-	if wal, err = useJournal(c, path, p, log); err != nil {
+	if wal, err = d.useJournal(c, p); err != nil {
 		c.close()
 		return nil, false, err
 	}
 	return c, wal, nil
 }
 
-// useJournal switches to a WAL, or to a rollback journal where the file system cannot have one, and says which it is.
-func useJournal(c *conn, path string, p place, log hclog.Logger) (wal bool, err error) {
+// useJournal switches to a WAL, or to a rollback journal where one was chosen or the file system cannot have a WAL, and says
+// which it is. A choice that cannot be followed, because another program has the file open, is told and no reason not to open.
+func (d *database) useJournal(c *conn, p place) (wal bool, err error) {
 	var was, is string
-	existing := sizeOf(path) > 0
+	existing := sizeOf(d.path) > 0
 	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode").Scan(&was); err != nil {
 		return false, err
 	}
 	want := "wal"
-	if p.remote != "" {
+	if p.remote != "" || d.chosen {
 		want = "delete"
 	}
-	if err := c.c.QueryRowContext(background, "PRAGMA journal_mode="+want).Scan(&is); err != nil {
+	err = c.c.QueryRowContext(background, "PRAGMA journal_mode="+want).Scan(&is)
+	switch {
+	case isBusy(err) && p.remote == "":
+		is = was
+	case err != nil:
 		return false, fmt.Errorf("switch the journal mode from %s to %s: %w", was, want, err)
-	}
-	if p.remote != "" && is == "wal" {
+	case p.remote != "" && is == "wal":
 		return false, fmt.Errorf("%w: the file is on %s in WAL mode and another program keeps it so; end that program", ErrInvalid, p.remote)
 	}
-	if was != is && existing {
-		log.Warn("the journal mode of the file is changed", "path", path, "from", was, "to", is)
+	if is != want {
+		d.log.Warn("the journal mode of the file is not the one that is wanted, because another program has it open", "path", d.path, "is", is, "wanted", want)
+	} else if was != is && existing {
+		d.log.Warn("the journal mode of the file is changed", "path", d.path, "from", was, "to", is)
 	}
 	return is == "wal", nil
 }

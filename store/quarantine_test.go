@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
 )
@@ -151,5 +153,47 @@ func TestARemoteFileSystemGetsARollbackJournal(t *testing.T) {
 	}
 	if h := s.Health(); h.State != "ok" {
 		t.Errorf("health is %+v", h)
+	}
+}
+
+// A person may choose a rollback journal where a WAL is safe. The choice holds at every start, and is no fault.
+func TestAChosenRollbackJournalStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := storetest.StateAt(t, path, store.Options{})
+	accept(t, s, "0")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mode := func() string { return storetest.Query(t, path, "PRAGMA journal_mode")[0] }
+	for i := range 2 {
+		s = openStateWith(t, path, store.Options{Rollback: true})
+		accept(t, s, fmt.Sprint("a", i))
+		if h := s.Health(); h.State != "ok" || mode() != "delete" {
+			t.Errorf("health is %+v, the mode %s", h, mode())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mode() != "delete" {
+		t.Errorf("the mode is %s in the end", mode())
+	}
+	// Another program that has the file open in WAL mode keeps it so: that is told, and the store works.
+	if _, err := storetest.Exec(path, "PRAGMA journal_mode = WAL"); err != nil {
+		t.Fatal(err)
+	}
+	reader := startChild(t, "hold a read", path)
+	reader.expect("held")
+	var log bytes.Buffer
+	s = openStateWith(t, path, store.Options{Rollback: true, Log: hclog.New(&hclog.LoggerOptions{Output: &log})})
+	accept(t, s, "b")
+	if mode() != "wal" {
+		t.Errorf("the mode is %s under another program", mode())
+	}
+	if err := errors.Join(s.Close(), reader.wait()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "is not the one that is wanted") {
+		t.Errorf("the log has %s", log.String())
 	}
 }

@@ -243,6 +243,7 @@ func (s *supervisor) openStores(ctx context.Context) (err error) {
 	// quarter MiB of page cache, schema and statements, and two descriptors.
 	seldom := options
 	seldom.Readers = 2
+	options.Rollback = s.o.Config.Database.JournalMode == config.JournalDelete
 	if s.telemetry, err = store.OpenTelemetry(ctx, filepath.Join(home, "supervisor.db"), seldom); err != nil {
 		return err
 	}
@@ -253,6 +254,7 @@ func (s *supervisor) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(func() { s.closeStore("state.db", s.store) })
+	seldom.Rollback = options.Rollback
 	s.boards = newBoards(home, seldom)
 	s.onClose(func() {
 		if err := s.boards.close(); err != nil {

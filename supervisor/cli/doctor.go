@@ -130,7 +130,7 @@ func (r resting) Convert(context.Context, func(int)) (bool, error) {
 func (r resting) Mend(ctx context.Context, name string, repair store.Repair) (done []string, err error) {
 	err = r.p.owning(r.home, func() (err error) {
 		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: r.p.err, Level: hclog.Error})
-		done, err = store.MendFile(ctx, filepath.Join(r.home, filepath.FromSlash(name)), repair, store.Options{Log: log})
+		done, err = store.MendFile(ctx, filepath.Join(r.home, filepath.FromSlash(name)), repair, store.Options{Log: log, Rollback: rollback(r.home)})
 		return err
 	})
 	return done, err

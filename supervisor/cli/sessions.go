@@ -20,6 +20,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sessions"
 )
 
@@ -81,13 +82,19 @@ func (p *program) alone(ctx context.Context, home string, o store.Options, f fun
 		return err
 	}
 	return p.owning(home, func() error {
-		o.Log, o.Readers = hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error}), 1
+		o.Log, o.Readers, o.Rollback = hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error}), 1, rollback(home)
 		s, err := store.OpenState(ctx, filepath.Join(home, stateFile), o)
 		if err != nil {
 			return fmt.Errorf("could not open your session history: %w", err)
 		}
 		return errors.Join(f(s), s.Close())
 	})
+}
+
+// rollback says that a home is configured for rollback journals: no command may change that in passing.
+func rollback(home string) bool {
+	c, err := config.Load(home)
+	return err == nil && c.Database.JournalMode == config.JournalDelete
 }
 
 // inProcess serves register's services to f without a socket.

@@ -74,7 +74,11 @@ conversation alone may have a FILE. With --lineage logical sessions that continu
 			if err := x.check(); err != nil {
 				return usageError{err}
 			}
-			return p.reading(c.Context(), func(client controlv1.SessionsClient) error {
+			with := p.reading
+			if x.deleteAfter {
+				with = p.onSessions
+			}
+			return with(c.Context(), func(client controlv1.SessionsClient) error {
 				x.client = client
 				return x.run(c.Context())
 			})

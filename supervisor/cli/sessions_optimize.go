@@ -108,8 +108,12 @@ func (p *program) rewriting(ctx context.Context, what string, force, vacuum bool
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
+		// The room that a rewrite needs is looked for on the disk of the home, not where temporary files are: that is often memory.
+		if err := os.Setenv("SQLITE_TMPDIR", home); err != nil {
+			return err
+		}
 		log := hclog.New(&hclog.LoggerOptions{Name: "store", Output: p.err, Level: hclog.Error})
-		s, err := store.OpenState(ctx, r.Path, store.Options{Log: log, Readers: 1})
+		s, err := store.OpenState(ctx, r.Path, store.Options{Log: log, Readers: 1, Rollback: rollback(home)})
 		if err != nil {
 			return err
 		}

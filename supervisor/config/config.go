@@ -24,6 +24,7 @@ type Config struct {
 	Approvals  Approvals
 	Adapters   map[string]Adapter
 	Kanban     Kanban
+	Database   Database
 	Supervisor Supervisor
 
 	// FileReadMaxChars bounds what read_file returns, ContextFileMaxChars what of a context file is put into
@@ -96,6 +97,17 @@ type Adapter struct {
 	Reason   string         // why it is enabled or not, for a person
 	Settings map[string]any // its own keys, without enabled
 	Secrets  []string       // names that its worker may ask for
+}
+
+// Journal modes of the stores.
+const (
+	JournalWAL    = "wal"
+	JournalDelete = "delete"
+)
+
+// Database says how the stores are kept.
+type Database struct {
+	JournalMode string `json:"journal_mode" yaml:"journal_mode"` // wal, or delete for a rollback journal
 }
 
 // Kanban configures the notifier of the boards.
@@ -210,6 +222,7 @@ func defaults() *Config {
 		Approvals:  Approvals{Mode: ApprovalsManual, Timeout: defaultApprovalWait},
 		Adapters:   map[string]Adapter{},
 		Kanban:     Kanban{Interval: defaultNotifyInterval},
+		Database:   Database{JournalMode: JournalWAL},
 		Supervisor: Supervisor{
 			AgentInstances: defaultAgentInstances,
 			TurnsPerAgent:  defaultTurnsPerAgent,

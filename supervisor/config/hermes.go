@@ -40,3 +40,5 @@ var hermesTerminal = []string{
 var hermesMemory = []string{"write_approval", "provider", "nudge_interval", "flush_min_turns"}
 
 var hermesApprovals = []string{"cron_mode", "mcp_reload_confirm", "destructive_slash_confirm"}
+
+var hermesDatabase = []string{"cache_size", "mmap_size", "temp_store", "wal_autocheckpoint", "journal_size_limit", "synchronous"}

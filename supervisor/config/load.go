@@ -228,6 +228,11 @@ func (c *Config) readHermes(root *section) {
 	memory.warnRest()
 
 	c.readApprovals(root.section("approvals"))
+
+	database := root.section("database")
+	database.choice("journal_mode", &c.Database.JournalMode, JournalWAL, JournalDelete)
+	database.unusedKeys(hermesDatabase...)
+	database.warnRest()
 }
 
 func (c *Config) readTerminal(s *section) {

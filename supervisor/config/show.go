@@ -15,6 +15,7 @@ type document struct {
 	Agent               agentDoc                  `json:"agent" yaml:"agent"`
 	Terminal            terminalDoc               `json:"terminal" yaml:"terminal"`
 	ToolOutput          toolOutputDoc             `json:"tool_output" yaml:"tool_output"`
+	Database            Database                  `json:"database" yaml:"database"`
 	Memory              memoryDoc                 `json:"memory" yaml:"memory"`
 	Approvals           approvalsDoc              `json:"approvals" yaml:"approvals"`
 	FileReadMaxChars    int                       `json:"file_read_max_chars" yaml:"file_read_max_chars"`
@@ -124,9 +125,9 @@ func (c *Config) document() document {
 		Model:      modelDoc{c.Model.Provider, c.Model.Default, redactURL(c.Model.BaseURL), c.Model.APIKeyName, c.Model.Reason},
 		Agent:      agentDoc(c.Agent),
 		Terminal:   terminalDoc{c.Terminal.Cwd, FormatDuration(c.Terminal.Timeout), c.Terminal.EnvPassthrough},
-		ToolOutput: toolOutputDoc(c.ToolOutput),
-		Memory:     memoryDoc(c.Memory),
-		Approvals:  approvalsDoc{c.Approvals.Mode, FormatDuration(c.Approvals.Timeout)},
+		ToolOutput: toolOutputDoc(c.ToolOutput), Database: c.Database,
+		Memory:    memoryDoc(c.Memory),
+		Approvals: approvalsDoc{c.Approvals.Mode, FormatDuration(c.Approvals.Timeout)},
 
 		FileReadMaxChars: c.FileReadMaxChars, ContextFileMaxChars: c.ContextFileMaxChars,
 		Adapters:   map[string]map[string]any{},
