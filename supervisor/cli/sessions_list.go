@@ -126,47 +126,6 @@ func sessionDetails(w io.Writer, r *controlv1.ShowSessionResponse) error {
 	return nil
 }
 
-func (p *program) sessionsBrowse() *cobra.Command {
-	r := &controlv1.ListSessionsRequest{Filter: &controlv1.SessionFilter{}}
-	c := &cobra.Command{
-		Use:   "browse",
-		Short: "Choose a session and go on with it",
-		Long: `Browse lists sessions with numbers and opens the chosen one in the chat. Where the output is no terminal it is a list alone.
-Opening one needs a running supervisor.`,
-		Example: "  hermes-supervisor sessions browse --source terminal",
-		Args:    none,
-		RunE: func(c *cobra.Command, _ []string) error {
-			var list *controlv1.ListSessionsResponse
-			err := p.reading(c.Context(), func(client controlv1.SessionsClient) (err error) {
-				list, err = client.List(c.Context(), r)
-				return err
-			})
-			if err != nil || !isTerminal(p.out) || p.output == outputJSON || len(list.Sessions) == 0 {
-				if err != nil {
-					return err
-				}
-				return p.print(list, func(w io.Writer) error { return sessionTable(w, list, r.Limit) })
-			}
-			lines := make([][]string, len(list.Sessions))
-			for i, s := range list.Sessions {
-				lines[i] = []string{strconv.Itoa(i + 1), oneLine(caption(s), 60), s.Source, date(int64(s.LastActive))}
-			}
-			if err := rows(p.out, "NUMBER | SESSION | SOURCE | LAST ACTIVE", lines); err != nil {
-				return err
-			}
-			fmt.Fprint(p.err, "number to open, nothing to leave: ")
-			n, err := strconv.Atoi(p.readLine())
-			if err != nil || n < 1 || n > len(lines) {
-				return nil
-			}
-			return p.talk(c.Context(), chatOptions{session: list.Sessions[n-1].Id})
-		},
-	}
-	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 500, "at most so many")
-	c.Flags().StringVar(&r.Filter.Source, "source", "", "only sessions of this `platform`")
-	return p.withOutput(c)
-}
-
 func (p *program) sessionsSearch() *cobra.Command {
 	r := &controlv1.SearchSessionsRequest{}
 	c := &cobra.Command{

@@ -33,8 +33,9 @@ func (s Subject) holders() Finding {
 		own = s.Running.GetSupervisor().GetPid()
 	}
 	var found []string
-	for _, name := range []string{"state.db", "kanban.db"} {
-		list, err := store.Holders(filepath.Join(s.Home, name))
+	boards, _ := filepath.Glob(filepath.Join(scratch.Literal(s.Home), "kanban", "boards", "*", "kanban.db"))
+	for _, path := range append([]string{filepath.Join(s.Home, "state.db"), filepath.Join(s.Home, "kanban.db")}, boards...) {
+		list, err := store.Holders(path)
 		if err != nil {
 			return Finding{Name: "holders", State: Warn, Detail: err.Error()}
 		}
