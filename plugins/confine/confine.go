@@ -90,6 +90,7 @@ type Layer struct {
 // A Report says which layers this kernel enforces.
 type Report struct {
 	ABI    int     `json:"landlock_abi"` // 0: the kernel has no Landlock
+	Root   bool    `json:"root"`         // whoever asked is root, and can give plugins users of their own
 	Layers []Layer `json:"layers"`
 }
 
@@ -105,7 +106,7 @@ const (
 
 // Layers is the report of a kernel with this version of Landlock; root says that the supervisor runs as root.
 func Layers(abi int, root bool) Report {
-	r := Report{ABI: max(abi, 0)}
+	r := Report{ABI: max(abi, 0), Root: root}
 	add := func(name string, enforced bool, detail string) {
 		r.Layers = append(r.Layers, Layer{name, enforced, detail})
 	}
@@ -120,7 +121,7 @@ func Layers(abi int, root bool) Report {
 		add(name, ok, detail)
 	}
 	add("environment", true, "cleared but for locale, proxies and PATH; no secret is in it")
-	add("process group", true, "of its own, ended as a whole, with what left it; in a cgroup where the supervisor may make one")
+	add("process group", true, "of its own, in a session without a terminal, ended as a whole, with what left it; in a cgroup where the supervisor may make one")
 	add("limits", true, "open files, size of a file, memory, processes (watched), no core dumps")
 	add("no new privileges", true, "setuid programs give it nothing")
 	if root {
@@ -137,6 +138,35 @@ func Layers(abi int, root bool) Report {
 	landlock("abstract sockets", abiScopes, "only its own", "it can connect to abstract sockets, such as an X server's")
 	landlock("sockets in files", abiSockets, "only its own", "it can connect to sockets whose files its user can; those of the supervisor know their peer")
 	landlock("udp", abiUDP, "only what names are resolved with, if a port was granted", "it can send anywhere")
+	return r
+}
+
+// WithUser is the report for a plugin that has a user of its own: what the kernel has always kept users from is enforced
+// without Landlock. A supervisor that is not root cannot give a plugin a user, and does not start it.
+func (r Report) WithUser(user string) Report {
+	if user == "" {
+		return r
+	}
+	r.Layers = slices.Clone(r.Layers)
+	if !r.Root {
+		r.Layers = append(r.Layers, Layer{"user", false, "only a supervisor that runs as root can start a plugin as " + user + ": this one does not start it"})
+		return r
+	}
+	r.Layers = append(r.Layers, Layer{"user", true, "it runs as " + user + ", to whom everything above its own folder is closed"})
+	for i, l := range r.Layers {
+		switch l.Name {
+		case "file modes":
+			r.Layers[i] = Layer{l.Name, true, "only of what " + user + " owns: its own folder, if nothing else is given to that user"}
+		case "other processes", "signals":
+			if !l.Enforced {
+				r.Layers[i] = Layer{l.Name, true, "only those of " + user}
+			}
+		case "files", "truncation":
+			if !l.Enforced {
+				r.Layers[i].Detail = "it can open what " + user + " can, which is what all users of this machine can"
+			}
+		}
+	}
 	return r
 }
 

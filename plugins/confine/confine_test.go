@@ -61,3 +61,18 @@ func TestWhatAKernelLacksIsSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestAUserOfItsOwnNeedsNoLandlockForWhatUsersAreKeptFrom(t *testing.T) {
+	if m := Layers(0, true).WithUser("sky").Missing(); m != "files, truncation, tcp, abstract sockets, sockets in files, udp" {
+		t.Errorf("without Landlock: %q", m)
+	}
+	if m := Layers(100, true).WithUser("sky").Missing(); m != "" {
+		t.Errorf("with all of it: %q", m)
+	}
+	if m := Layers(100, false).WithUser("sky").Missing(); m != "file modes, user" {
+		t.Errorf("not as root: %q", m)
+	}
+	if r := Layers(7, true); len(r.WithUser("").Layers) != len(r.Layers) {
+		t.Error("no user is none")
+	}
+}

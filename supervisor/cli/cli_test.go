@@ -98,6 +98,7 @@ type rig struct {
 
 	timeline   fakeTimeline
 	operations *fakeOperations
+	plugins    fakePlugins
 }
 
 func newRig(t *testing.T) *rig {
@@ -120,6 +121,7 @@ func newRig(t *testing.T) *rig {
 	controlv1.RegisterTimelineServer(s, &r.timeline)
 	hostv1.RegisterBoardsServer(s, r.boards)
 	controlv1.RegisterOperationsServer(s, r.operations)
+	controlv1.RegisterPluginsServer(s, &r.plugins)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done; _ = os.RemoveAll(base) })

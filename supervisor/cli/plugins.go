@@ -302,14 +302,18 @@ func (p *program) verified(c *catalogue.Catalogue, list []catalogue.Entry) error
 		docs = append(docs, d)
 	}
 	err := p.doc(docs, func(w io.Writer) error {
+		var lines [][]string
 		for _, d := range docs {
 			text := "ok"
 			if !d.OK {
 				text = d.Error
 			}
-			fmt.Fprintf(w, "%s  %s  %s\n", d.Plugin, short(d.SHA256), printable(text))
+			lines = append(lines, []string{d.Plugin, short(d.SHA256), printable(text)})
 		}
-		return nil
+		if len(lines) == 0 {
+			return nil
+		}
+		return rows(w, "PLUGIN | SHA256 | PROGRAM", lines)
 	})
 	if err == nil && wrong > 0 {
 		return silentError{ipc.ExitFailed}

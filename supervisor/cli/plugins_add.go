@@ -253,8 +253,10 @@ func (a *adding) show(e, before catalogue.Entry) {
 	if e.Plain {
 		fmt.Fprintln(w, "it is spoken to without TLS: another program of this user could call it")
 	}
-	if r, err := a.p.confinement(a.config); err == nil && r.Missing() != "" {
-		fmt.Fprintf(w, "not enforced by this kernel: %s (see plugins info)\n", r.Missing())
+	if r, err := a.p.confinement(a.config); err == nil {
+		if missing := r.WithUser(a.config.Supervisor.PluginFor(e.Name).User).Missing(); missing != "" {
+			fmt.Fprintf(w, "not enforced by this kernel: %s (see plugins info)\n", missing)
+		}
 	}
 }
 

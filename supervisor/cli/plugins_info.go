@@ -47,7 +47,8 @@ func (p *program) pluginsInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d := infoDoc{Entry: e, User: conf.Supervisor.PluginFor(e.Name).User, Data: cat.DataDir(e.Name), Confinement: report}
+			user := conf.Supervisor.PluginFor(e.Name).User
+			d := infoDoc{Entry: e, User: user, Data: cat.DataDir(e.Name), Confinement: report.WithUser(user)}
 			return p.doc(d, func(w io.Writer) error { return p.infoText(w, d) })
 		},
 	})
