@@ -62,6 +62,11 @@ var crimes = []crime{
 	{name: "opens state.db", landlock: 1, call: `read {"path": "$STATE"}`, answer: "state.db: permission denied", story: "call_failed .*state.db: permission denied"},
 	{name: "reads another process's environment", landlock: 1, call: `read {"path": "/proc/$SUPERVISOR/environ"}`,
 		answer: "environ: permission denied", story: "call_failed .*environ: permission denied"},
+	{name: "reads the supervisor's memory", landlock: 1, call: `read {"path": "/proc/$SUPERVISOR/mem"}`,
+		answer: "mem: permission denied", story: "call_failed .*mem: permission denied"},
+	{name: "takes the supervisor over", landlock: 1, call: `trace {"n": $SUPERVISOR}`, answer: "operation not permitted", story: "call_failed .*not permitted"},
+	{name: "signals the supervisor", landlock: 6, call: `signal {"n": $SUPERVISOR}`, answer: "operation not permitted", story: "call_failed .*not permitted"},
+	{name: "looks for what it was left", call: "who {}", answer: `"Session":true,"Terminal":false,"Foreign":null`},
 	{name: "connects to the control socket", call: `dial {"path": "$CONTROL"}`, answer: "connected, but not answered|broken pipe|connection reset|permission denied",
 		story: "peer_refused .*control socket"},
 	{name: "connects to another plugin's socket", call: `dial {"path": "$NEIGHBOUR"}`, answer: "connected, but (not answered|TLS is wanted)|broken pipe|connection reset|permission denied|connection refused",
@@ -96,7 +101,7 @@ func TestAPluginCanOnlyHurtItself(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	c := convene(t)
+	c := convene(t, courtConfig, false)
 	c.ask("call: neighbour_fine {}")
 	time.Sleep(time.Second) // every loop has turned once
 	for _, cr := range crimes {

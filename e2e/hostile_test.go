@@ -47,7 +47,7 @@ supervisor:
 // buildHostile builds the plugin that misbehaves, under a name.
 func buildHostile(t *testing.T, name string, set ...string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+	path := filepath.Join(public(t), name)
 	flags := "-s -w -X main.name=" + name
 	for _, s := range set {
 		flags += " -X " + s
@@ -58,11 +58,28 @@ func buildHostile(t *testing.T, name string, set ...string) string {
 	return path
 }
 
-// convene starts a system with the hostile plugin and an innocent neighbour.
-func convene(t *testing.T) *court {
+// public is a folder that other users can read, unlike those of tests.
+func public(t *testing.T) string {
 	t.Helper()
-	c := &court{system: newSystem(t, courtConfig)}
+	dir, err := os.MkdirTemp("", "hs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// convene starts a system with the hostile plugin and an innocent neighbour, as an ordinary user if that is wanted.
+func convene(t *testing.T, config string, ordinary bool) *court {
+	t.Helper()
+	c := &court{system: newSystem(t, config)}
 	c.chat = &socketChat{sys: c.system, id: "court"}
+	if ordinary {
+		c.ordinary()
+	}
 	c.start()
 	t.Cleanup(func() {
 		if code, _ := c.stop(); code != 0 {

@@ -36,6 +36,10 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // some tests run the programs as another user
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	bin = filepath.Join(dir, "bin")
 	build := exec.Command("make", "-s", "-C", "..", "build", "BIN="+bin)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
@@ -55,6 +59,8 @@ type system struct {
 	out    *tail
 	// managed makes the supervisor believe that a service manager started it, which the test then is.
 	managed bool
+	// user runs the supervisor and the commands; 0 is who runs the tests.
+	user uint32
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -115,7 +121,7 @@ func (s *system) spawn() {
 		cmd = exec.Command("/bin/sh", append([]string{"-c", `SYSTEMD_EXEC_PID=$$ exec "$0" "$@"`, filepath.Join(bin, "hermes-supervisor")}, s.args("run")...)...)
 	}
 	cmd.Stdout, cmd.Stderr = s.out, s.out
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home}
+	cmd.Env, cmd.SysProcAttr = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home}, s.credential()
 	if err := cmd.Start(); err != nil {
 		s.t.Error(err)
 		return
@@ -123,6 +129,13 @@ func (s *system) spawn() {
 	s.mu.Lock()
 	s.cmd = cmd
 	s.mu.Unlock()
+}
+
+func (s *system) credential() *syscall.SysProcAttr {
+	if s.user == 0 {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: s.user, Gid: s.user}}
 }
 
 func (s *system) process() *exec.Cmd {
@@ -256,7 +269,7 @@ func (s *system) command(stdin io.Reader, args ...string) (stdout, stderr string
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "hermes-supervisor"), s.args(args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home}
+	cmd.Env, cmd.SysProcAttr = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home}, s.credential()
 	var out, err bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &err
 	runErr := cmd.Run()

@@ -38,10 +38,6 @@ func main() {
 	misbehaveFirst()
 	go endWithSupervisor()
 	s := &server{sdk: plugins.NewServer(name, "0.1.0")}
-	if err := s.sdk.Start(plugins.Env{Begin: begin}, tools()...); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: ipc.Handshake,
 		VersionedPlugins: ipc.Versions(func(g *grpc.Server, _ *plugin.GRPCBroker) error {
@@ -90,7 +86,14 @@ type server struct {
 	sdk *plugins.Server
 }
 
-func (s *server) Init(context.Context, *workerv1.InitRequest) (*workerv1.InitResponse, error) {
+func (s *server) Init(_ context.Context, r *workerv1.InitRequest) (*workerv1.InitResponse, error) {
+	var c ipc.PluginConfig
+	if err := json.Unmarshal(r.ConfigJson, &c); err != nil {
+		return nil, err
+	}
+	if err := s.sdk.Start(plugins.Env{Begin: begin, ScratchDir: c.ScratchDir, SpillDir: c.SpillDir}, tools()...); err != nil {
+		return nil, err
+	}
 	return &workerv1.InitResponse{Role: ipc.RolePlugin, Version: "0.1.0"}, nil
 }
 

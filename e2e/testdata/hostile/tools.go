@@ -66,6 +66,11 @@ func tools() []plugins.Tool {
 		tool("overwrite", overwrite),
 		tool("open_to_others", func(_ context.Context, s settings) (string, error) { return "opened", os.Chmod(s.Path, 0o777) }),
 		tool("dial", dial),
+		tool("signal", func(_ context.Context, s settings) (string, error) { return "signalled", syscall.Kill(s.N, 0) }),
+		tool("trace", trace),
+		tool("who", who),
+		tool("forks", forks, short),
+		tool("long_result", func(context.Context, settings) (string, error) { return strings.Repeat("long ", 50_000), nil }),
 		tool("environment", func(context.Context, settings) (string, error) { return said(os.Environ()), nil }),
 	}
 	for name := range raw {
