@@ -99,7 +99,12 @@ func levelOfText(s, stream string) hclog.Level {
 }
 
 // dumpMarks begin what the Go runtime prints when it ends a process. The lines after one belong to it.
-var dumpMarks = []string{"panic: ", "fatal error: ", "SIGQUIT: quit", "SIGABRT: abort", "unexpected fault address", "runtime: ", "runtime/cgo: "}
+// A signal names the runtime's own fault, which want of memory can be: then nothing else says so.
+var dumpMarks = []string{
+	"panic: ", "fatal error: ", "SIGQUIT: quit", "SIGABRT: abort", "SIGSEGV: segmentation violation", "SIGBUS: bus error",
+	"SIGILL: illegal instruction", "SIGFPE: floating-point exception", "SIGTRAP: trace trap", "SIGSYS: bad system call",
+	"unexpected fault address", "runtime: ", "runtime/cgo: ",
+}
 
 func dumpBegins(s string) bool {
 	return slices.ContainsFunc(dumpMarks, func(m string) bool { return strings.HasPrefix(s, m) })

@@ -78,3 +78,16 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The runtime ends a process with a signal's name alone where the fault is its own.
+func TestAFatalSignalBeginsADump(t *testing.T) {
+	b := newBook(t, Options{})
+	s := b.Source("plugin-guest", 7)
+	text := "ready\nSIGSEGV: segmentation violation\nPC=0x42e59d m=3 sigcode=1 addr=0x0\n\ngoroutine 0 gp=0x2e7f328212c0 m=3 mp=0x2e7f3285b008 [idle]:\n"
+	if err := s.Copy(StreamStderr, NewLineReader(strings.NewReader(text))); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.LastWords(); got != "SIGSEGV: segmentation violation" {
+		t.Errorf("its last words are %q", got)
+	}
+}
