@@ -207,6 +207,14 @@ func (c *court) try(t *testing.T, cr crime) {
 		if err := os.WriteFile(modeFile, []byte(cr.mode), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		for _, path := range []string{filepath.Dir(filepath.Dir(modeFile)), filepath.Dir(modeFile), modeFile} {
+			if c.user == 0 {
+				break
+			}
+			if err := os.Chown(path, int(c.user), -1); err != nil { // who runs the supervisor would have made them
+				t.Fatal(err)
+			}
+		}
 	}
 	call := c.fill(cr.call)
 	before, begun := c.footprint(), time.Now()

@@ -88,11 +88,7 @@ func restrict(p confine.Policy, socketDir string, abi int) error {
 
 // pathRules are the files and folders that it may use.
 func pathRules(p confine.Policy, socketDir string, abi int) ([]landlock.Rule, error) {
-	folders := append([]string{p.Data}, p.Own...)
-	if socketDir != "" {
-		folders = append(folders, socketDir)
-	}
-	own := landlock.RWDirs(folders...)
+	own := landlock.RWDirs(append([]string{p.Data}, p.Own...)...)
 	if abi >= abiRefer {
 		own = own.WithRefer()
 	}
@@ -102,6 +98,10 @@ func pathRules(p confine.Policy, socketDir string, abi int) ([]landlock.Rule, er
 		landlock.RWFiles("/dev/null", "/dev/full").IgnoreIfMissing(),
 		landlock.ROFiles(fmt.Sprintf("/proc/self/fd/%d", confine.ProgramFD)),
 		own,
+	}
+	if socketDir != "" {
+		// The supervisor's own socket for a plain plugin is there, too, and is to be reached.
+		rules = append(rules, landlock.RWDirs(socketDir).WithResolveUnix())
 	}
 	for _, path := range p.Read {
 		rule, err := granted(path, p.Closed, landlock.ROFiles, landlock.RODirs)
