@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // Options are what a store takes from its surroundings. The zero value works.
@@ -52,7 +54,8 @@ type database struct {
 	chosen  bool   // a rollback journal, by a person
 	guard   *guard // nil while the file cannot be written
 	readers *readers
-	count   int // of readers
+	count   int             // of readers
+	viewed  *scratch.Folder // with the copy that they read while the file cannot be; nil: none
 	w       *writer
 }
 
@@ -377,6 +380,7 @@ func (d *database) Close() error {
 	d.w.spares.let()
 	if d.w.readOnly.Load() {
 		d.readers.close()
+		d.endView()
 		return nil
 	}
 	d.w.closeIndex()

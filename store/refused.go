@@ -236,6 +236,7 @@ func (w *writer) attemptRevival(ctx context.Context, was seen) (o opened) {
 	for _, c := range w.readers.takeAll() {
 		c.close()
 	}
+	w.endView()
 	w.leaveLogBehind(was)
 	o, err := w.openWriter(ctx)
 	if err == nil {

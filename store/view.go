@@ -10,13 +10,14 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
-// viewLimit is the size up to which a file that has to be completed before it can be read is copied into memory for that.
+// viewLimit is the size up to which a file that has to be completed before it can be read is copied for that.
 const viewLimit = 128 << 20
 
 // view gives the readers what can be read of a file that is not opened for writing: the file itself, or where that is not
-// possible (there is none, it was never opened by this version, its WAL needs an index that cannot be made) a copy in
-// memory. Else reads end with the reason.
+// possible (there is none, it was never opened by this version, its WAL needs an index that cannot be made) a copy among the
+// temporary files. Else reads end with the reason.
 func (d *database) view(ctx context.Context) {
+	d.endView()
 	if d.health.holds(CondWALRetired) {
 		d.readers.refuse(d.refusal()) // a look would make a second WAL
 		return
@@ -71,54 +72,60 @@ func (d *database) viewFile() error {
 	return err
 }
 
-// viewCopy reads a copy in memory, to which what this version needs is added. It holds what the file held when it was made.
-func (d *database) viewCopy(ctx context.Context) error {
+// viewCopy reads a copy, to which what this version needs is added. It holds what the file held when it was made. Where
+// temporary files cannot be written either it is in /dev/shm, which is memory.
+func (d *database) viewCopy(ctx context.Context) (err error) {
 	if size := sizeOf(d.path) + sizeOf(d.path+"-wal"); size > viewLimit {
-		return fmt.Errorf("%w, and %d MiB are too much to be completed in memory", errOldFile, size>>20)
+		return fmt.Errorf("%w, and %d MiB are too much to be copied and completed", errOldFile, size>>20)
 	}
-	const shared = "vfs=memdb&_foreign_keys=1"
-	memory := "/view-" + randomHex(8)
-	c, err := dial(memory, shared)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	if err := d.copyInto(c); err != nil {
-		return err
-	}
-	if d.kind.indexed {
-		if err := errors.Join(checkSchema(c), checkIndex(ctx, c, d.log)); err != nil {
-			return err
+	for _, dir := range []string{"", "/dev/shm"} {
+		work, werr := scratch.Temp(dir, "hermes-view-*")
+		if werr == nil {
+			path := filepath.Join(work.Path, filepath.Base(d.path))
+			if werr = d.complete(ctx, path); werr == nil {
+				werr = d.readers.use(path, "mode=ro", d.count)
+			}
+			if werr == nil {
+				d.viewed = work
+				return nil
+			}
+			_ = work.Remove()
 		}
+		err = errors.Join(err, werr)
 	}
-	if err := migrate(ctx, c, d.path, d.kind.migrations, d.log); err != nil {
-		return err
-	}
-	return d.readers.use(memory, shared, d.count)
+	return err
 }
 
-// copyInto copies the file with its WAL, if there is one. SQLite makes the index of a WAL beside it, which it could not
-// where the file is. Closing a file that was read drops this process's locks on it: here it has none, because readers and
-// writer are closed, and nothing of ours waits in the WAL to be kept from a foreign process.
-func (d *database) copyInto(to *conn) error {
-	if sizeOf(d.path) == 0 {
-		return nil
-	}
-	work, err := scratch.Temp("", "hermes-view-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = work.Remove() }()
-	path := filepath.Join(work.Path, filepath.Base(d.path))
+// complete copies the file with its WAL, if there is one, to a path and adds what this version needs. SQLite makes the index
+// of a WAL beside it, which it could not where the file is. Closing a file that was read drops this process's locks on it:
+// here it has none, because readers and writer are closed, and nothing of ours waits in the WAL to be kept from a foreign
+// process.
+func (d *database) complete(ctx context.Context, path string) error {
 	for _, suffix := range []string{"", "-wal"} {
 		if err := copyPlain(d.path+suffix, path+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	from, err := dial(path, "", "journal_mode=DELETE") // a database in memory has no WAL
+	c, err := dial(path, "_foreign_keys=1", "journal_mode=DELETE", "synchronous=OFF")
 	if err != nil {
 		return err
 	}
-	defer from.close()
-	return copyAll(from, to)
+	defer c.close()
+	if d.kind.indexed {
+		if err := errors.Join(checkSchema(c), checkIndex(ctx, c, d.log)); err != nil {
+			return err
+		}
+	}
+	return migrate(ctx, c, d.path, d.kind.migrations, d.log)
+}
+
+// endView removes the copy that was read, when nobody reads it any more.
+func (d *database) endView() {
+	if d.viewed == nil {
+		return
+	}
+	if err := d.viewed.Remove(); err != nil {
+		d.log.Warn("a copy could not be removed; the next start does it", "path", d.viewed.Path, "error", err)
+	}
+	d.viewed = nil
 }
