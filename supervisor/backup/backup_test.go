@@ -207,6 +207,33 @@ func TestABackupLeavesOutWhatCanBeMadeAgain(t *testing.T) {
 	}
 }
 
+// A home can be a link, files in it can be, and not everything that is called .db is a database.
+func TestABackupHasWhatLinksLeadToAndWhatOnlyLooksLikeADatabase(t *testing.T) {
+	elsewhere := t.TempDir()
+	dir := home(t, map[string]string{"state.db": "state", "skills/thumbs.db": "pictures", "skills/real.db": "SQLite format 3\x00"})
+	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "SOUL.md"), []byte("me"), 0o600), os.Symlink(filepath.Join(elsewhere, "SOUL.md"), filepath.Join(dir, "SOUL.md")),
+		os.Symlink(elsewhere, filepath.Join(dir, "folder")), os.Symlink(filepath.Join(elsewhere, "none"), filepath.Join(dir, "broken")), os.Symlink(dir, filepath.Join(elsewhere, "home"))); err != nil {
+		t.Fatal(err)
+	}
+	link, out := filepath.Join(elsewhere, "home"), filepath.Join(t.TempDir(), "b.zip")
+	if _, _, err := backup.Zip(t.Context(), link, out, plain(link)); err != nil {
+		t.Fatal(err)
+	}
+	fresh := t.TempDir()
+	checked := []string{}
+	if _, err := backup.Restore(fresh, out, noon, func(name, _ string) error { checked = append(checked, name); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"state.db": "copied state", "SOUL.md": "me", "skills/thumbs.db": "pictures", "skills/real.db": "copied SQLite format 3\x00", "folder/SOUL.md": ""} {
+		if got := read(t, filepath.Join(fresh, name)); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	if !slices.Equal(checked, []string{"state.db"}) { // the stand-in for a copy makes another file of real.db
+		t.Errorf("checked are %v", checked)
+	}
+}
+
 func TestARestoreKeepsWhatWasThere(t *testing.T) {
 	dir := home(t, usual)
 	out := filepath.Join(t.TempDir(), "b.zip")

@@ -85,7 +85,7 @@ func unpackChecked(source, to string, check Check) (names []string, err error) {
 		err = errors.New("there is nothing in it")
 	}
 	for _, name := range names {
-		if err == nil && strings.HasSuffix(name, ".db") {
+		if err == nil && isDatabase(filepath.Join(to, name), name) {
 			err = check(name, filepath.Join(to, name))
 		}
 	}

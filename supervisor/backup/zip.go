@@ -93,6 +93,10 @@ type zipper struct {
 
 // walk calls f with every file that belongs into a backup.
 func walk(ctx context.Context, home string, f func(path, name string) error) error {
+	home, err := filepath.EvalSymlinks(home) // a walk begins in no link
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(home, func(path string, e fs.DirEntry, err error) error {
 		if cerr := ctx.Err(); cerr != nil {
 			return cerr
@@ -114,15 +118,43 @@ func walk(ctx context.Context, home string, f func(path, name string) error) err
 		if errors.Is(err, fs.ErrNotExist) { // gone since the folder was read
 			return nil
 		}
-		if err != nil || !e.Type().IsRegular() {
+		if err != nil || !isFile(path, e) {
 			return err
 		}
 		return f(path, name)
 	})
 }
 
+// isFile says that a name stands for a file, itself or as a link. Links to folders are not followed: they can lead anywhere.
+func isFile(path string, e fs.DirEntry) bool {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.Type().IsRegular()
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// isDatabase says that a file is to be copied and checked as a database: a store, or another one that is what its name says.
+func isDatabase(path, name string) bool {
+	if !strings.HasSuffix(name, ".db") {
+		return false
+	}
+	if slices.Contains(quick, name) || strings.HasPrefix(name, "kanban/") {
+		return true
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	const magic = "SQLite format 3\x00"
+	b := make([]byte, len(magic))
+	_, err = io.ReadFull(f, b)
+	return err == nil && string(b) == magic
+}
+
 func (z *zipper) file(path, name string) error {
-	if strings.HasSuffix(name, ".db") {
+	if isDatabase(path, name) {
 		copied := filepath.Join(z.staging, "copy.db")
 		if err := z.copyDB(z.ctx, name, copied); err != nil {
 			return err
