@@ -9,6 +9,8 @@ DESTDIR ?=
 
 # Full-text search is compiled in; loading code from a database file is compiled out.
 TAGS    := sqlite_fts5,sqlite_omit_load_extension
+# What is shipped has no pages of gRPC about its own calls; they take a start and memory in every process.
+LEAN    := grpcnotrace
 LDFLAGS := -s -w -X $(MODULE)/ipc.version=$(VERSION)
 # All modules of the repository, the main one first.
 MODULES := . $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path './.git/*' | sort))
@@ -30,7 +32,7 @@ help: ## list the targets
 
 build: ## build all binaries into bin/
 	@mkdir -p $(BIN)
-	go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ . ./workers/cmd/...
+	go build -trimpath -tags $(TAGS),$(LEAN) -ldflags '$(LDFLAGS)' -o $(BIN)/ . ./workers/cmd/...
 
 run: build ## build, start the supervisor and chat in this terminal
 	$(BIN)/hermes-supervisor run --foreground-chat

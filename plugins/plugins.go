@@ -26,7 +26,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strings"
 	"time"
 
@@ -68,8 +67,21 @@ func (t Tool) InputSchema() string { return t.spec.InputSchemaJson }
 // An Option changes a tool. It is given to Func.
 type Option func(*Tool)
 
-// toolName is what every model provider accepts as the name of a function, and what a person can type.
-var toolName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+// longestToolName is what every model provider takes.
+const longestToolName = 64
+
+// isToolName says whether a name is one that every model provider accepts for a function, and that a person can type. (An
+// expression that counts to 64 takes longer to compile than a worker's whole code before main.)
+func isToolName(name string) bool {
+	for i, c := range []byte(name) {
+		if c < 'a' || c > 'z' {
+			if i == 0 || c != '_' && (c < '0' || c > '9') {
+				return false
+			}
+		}
+	}
+	return name != "" && len(name) <= longestToolName
+}
 
 // Func makes a tool of a function. In must be a struct: each exported field is an argument, named by its json tag
 // and described to the model by its jsonschema tag; the tags enum (values separated by commas), minimum, maximum
@@ -101,7 +113,7 @@ func Func[In, Out any](name, description string, f func(context.Context, *Call, 
 }
 
 func (t *Tool) define(options []Option) error {
-	if !toolName.MatchString(t.spec.Name) {
+	if !isToolName(t.spec.Name) {
 		return fmt.Errorf("the name must be lower case letters, digits and _, begin with a letter and have at most 64 of them")
 	}
 	if t.spec.Description == "" {

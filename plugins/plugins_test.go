@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -82,4 +83,15 @@ func call(ctx context.Context, t *testing.T, c toolv1.ToolClient, tool, argument
 		}
 	}
 	return o
+}
+
+func TestNamesOfTools(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a": true, "read_file": true, "z9": true, strings.Repeat("a", 64): true,
+		"": false, "A": false, "9a": false, "_a": false, "a-b": false, "a b": false, "ä": false, "a\n": false, strings.Repeat("a", 65): false,
+	} {
+		if isToolName(name) != want {
+			t.Errorf("isToolName(%q) = %v", name, !want)
+		}
+	}
 }

@@ -2,7 +2,7 @@
 // what an idle supervisor costs, what becomes of a worker that cannot live, and who is left behind by a death. All of them
 // keep the same program alive (package worker beside), so what differs is theirs. A peer that is not installed is skipped.
 //
-//	go run ./bench/peers -bin bin [-kills 30] [-idle 30s] [-crash 1m] [-only runit,floor] [-json FILE]
+//	go run ./bench/peers -bin bin [-kills 30] [-idle 30s] [-crash 1m] [-only runit,floor] [-steps latency,idle] [-json FILE]
 //
 // floor is the least that a go-plugin host does; hermes-supervisor cannot be faster than that.
 package main
@@ -44,9 +44,9 @@ type row struct {
 }
 
 type options struct {
-	bin, only, document string
-	kills, workers      int
-	idle, crash         time.Duration
+	bin, only, steps, document string
+	kills, workers             int
+	idle, crash                time.Duration
 }
 
 func main() {
@@ -59,6 +59,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
 	flag.StringVar(&o.only, "only", "", "measure these `supervisors` alone, separated by commas")
+	flag.StringVar(&o.steps, "steps", "", "take these `steps` alone, separated by commas: latency, idle, left, crash")
 	flag.StringVar(&o.document, "json", "", "write the figures to this `file` as well")
 	flag.IntVar(&o.kills, "kills", 30, "kills of a worker")
 	flag.IntVar(&o.workers, "workers", 8, "workers side by side")

@@ -41,7 +41,7 @@ func starts(dir, name string) (list []start) {
 
 // awaitStart waits for more than n starts of a worker.
 func awaitStart(dir, name string, n int) (start, error) {
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(200 * time.Microsecond) {
+	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
 		if list := starts(dir, name); len(list) > n {
 			return list[n], nil
 		}
@@ -52,7 +52,7 @@ func awaitStart(dir, name string, n int) (start, error) {
 // readyFile is when the host wrote that the newest worker had answered.
 func readyFile(dir, name string, _ int) (time.Time, int, error) {
 	want := len(starts(dir, name))
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(200 * time.Microsecond) {
+	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
 		text, _ := os.ReadFile(filepath.Join(dir, name+".ready"))
 		if lines := strings.Fields(string(text)); len(lines) >= want {
 			ns, _ := strconv.ParseInt(lines[want-1], 10, 64)
@@ -169,9 +169,15 @@ func (r *running) children(name string, of int) (pids []int) {
 
 func measure(p peer, o options) (row, error) {
 	r := row{Name: p.name}
-	for _, step := range []func(peer, options, *row) error{latency, idleCost, left, crashLoop} {
-		fmt.Fprintf(os.Stderr, "measuring %s …\n", p.name)
-		if err := step(p, o, &r); err != nil {
+	for _, step := range []struct {
+		name string
+		run  func(peer, options, *row) error
+	}{{"latency", latency}, {"idle", idleCost}, {"left", left}, {"crash", crashLoop}} {
+		if o.steps != "" && !slices.Contains(strings.Split(o.steps, ","), step.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "measuring %s: %s …\n", p.name, step.name)
+		if err := step.run(p, o, &r); err != nil {
 			return r, err
 		}
 	}
@@ -251,6 +257,7 @@ func (r *running) killOnce() (replaced, served float64, err error) {
 	if r.serves == nil {
 		return replaced, 0, nil
 	}
+	time.Sleep(300 * time.Millisecond) // whoever looks takes time from who is measured
 	at, _, err := r.serves(r.dir, name, pid)
 	return replaced, milliseconds(at.Sub(killed)), err
 }
