@@ -144,6 +144,9 @@ func watchLiveness(fd string, exit func(string)) {
 	}
 	// Children must not inherit it, or they would read where we should.
 	syscall.CloseOnExec(n)
+	// Else the read would keep the one processor that a worker has, until the runtime's monitor takes it back after 20 ms: as
+	// long as all the rest of a start.
+	_ = syscall.SetNonblock(n, true)
 	pipe := os.NewFile(uintptr(n), "liveness")
 	_, _ = pipe.Read(make([]byte, 1))
 	exit("supervisor is gone")
