@@ -79,7 +79,7 @@ func TestAWriteWaitsForAForeignWriter(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if h := s.Health(); h.State != "ok" {
+	if h := s.Health(); h.State != "ok" && h.Condition != store.CondForeign { // a beat may have seen what the other wrote
 		t.Errorf("health afterwards is %+v", h)
 	}
 }
