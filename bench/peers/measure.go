@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second
+	patience = 90 * time.Second // some look only every half minute
 	// gone is how long a death may take to reach who hangs on the dead.
 	gone = time.Second
 )

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 const systemdProgram = "/lib/systemd/systemd"
@@ -84,8 +85,16 @@ exec env -i PATH="$PATH" HOME=%[1]s XDG_RUNTIME_DIR=%[1]s/run SYSTEMD_UNIT_PATH=
 	return write(filepath.Join(dir, "manager"), script, 0o700)
 }
 
-// removeGroups removes the cgroups of a manager that has ended, the innermost first.
+// removeGroups removes the cgroups of a manager that has ended, the innermost first. What was killed a moment ago may still be
+// in one.
 func removeGroups(dir string) {
+	for begun := time.Now(); time.Since(begun) < gone && !removedGroups(dir); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func removedGroups(dir string) (all bool) {
+	all = true
 	for _, tree := range groupTrees() {
 		var found []string
 		_ = filepath.WalkDir(groupOf(tree, dir), func(path string, d fs.DirEntry, err error) error {
@@ -95,9 +104,10 @@ func removeGroups(dir string) {
 			return nil
 		})
 		for _, path := range slices.Backward(found) {
-			_ = os.Remove(path) // one with a process in it stays, which is seen by who looks
+			all = os.Remove(path) == nil && all
 		}
 	}
+	return all
 }
 
 // monitConfig has monit start programs that it is not the parent of, as is its way: it looks at a pid once in a cycle.
