@@ -33,6 +33,8 @@ const (
 	removeBudget = 2 * time.Minute
 	// quickEnd is what a process with nothing to do gets to end before its successor is made beside it.
 	quickEnd = 5 * time.Second
+	// settleLook is how often a process that is to go is looked at for calls.
+	settleLook = 50 * time.Millisecond
 )
 
 // A pluginHost runs the plugins of the catalogue: each as a lazy worker of the fleet, known to the hub with the tools
@@ -227,6 +229,7 @@ func (h *pluginHost) leave(g *guest, why string) {
 	h.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), removeBudget)
 		defer cancel()
+		h.settle(ctx, g.worker)
 		if err := h.fleet.remove(ctx, g.worker, why); err != nil {
 			h.log.Debug("the worker of a plugin has no end to wait for", "worker", g.worker, "error", err)
 		}
@@ -236,6 +239,22 @@ func (h *pluginHost) leave(g *guest, why string) {
 			delete(h.owners, g.worker)
 		}
 	})
+}
+
+// settle waits until no call runs in a worker that gets none any more, for as long as a drain may take. What a plugin answers
+// to its own drain is not enough: one without the SDK may answer at once.
+func (h *pluginHost) settle(ctx context.Context, workerName string) {
+	ctx, cancel := context.WithTimeout(ctx, h.config.Supervisor.DrainTimeout)
+	defer cancel()
+	look := time.NewTicker(settleLook)
+	defer look.Stop()
+	for h.hub.Busy(workerName) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
 }
 
 // put adds a plugin or replaces it.
@@ -298,6 +317,7 @@ func (h *pluginHost) remove(ctx context.Context, name string, data bool) error {
 	h.mu.Unlock()
 	h.hub.Dismiss(name)
 	if g != nil {
+		h.settle(ctx, g.worker)
 		if err := h.fleet.remove(ctx, g.worker, "plugin "+name+" was removed"); err != nil && ctx.Err() != nil {
 			return err
 		}

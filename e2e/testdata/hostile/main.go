@@ -26,8 +26,10 @@ import (
 
 // Set by the linker: one program makes several plugins.
 var (
-	name   = "hostile"
-	schema = "" // of one more tool, to be refused when the plugin is added
+	name    = "hostile"
+	schema  = "" // of one more tool, to be refused when the plugin is added
+	version = "0.1.0"
+	wants   = "" // the name of a secret
 )
 
 func main() {
@@ -37,7 +39,7 @@ func main() {
 	}
 	misbehaveFirst()
 	go endWithSupervisor()
-	s := &server{sdk: plugins.NewServer(name, "0.1.0")}
+	s := &server{sdk: plugins.NewServer(name, version)}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: ipc.Handshake,
 		VersionedPlugins: ipc.Versions(func(g *grpc.Server, _ *plugin.GRPCBroker) error {

@@ -35,8 +35,20 @@ var short = plugins.Timeout(2*time.Second, 2*time.Second)
 
 // tools are the misbehaviours of calls that go by the protocol.
 func tools() []plugins.Tool {
+	var options []plugins.Option
+	if wants != "" {
+		options = append(options, plugins.UsesSecret(wants))
+	}
 	list := []plugins.Tool{
-		tool("fine", func(context.Context, settings) (string, error) { return "all is well", nil }),
+		tool("fine", func(context.Context, settings) (string, error) { return "all is well", nil }, options...),
+		// slow takes n milliseconds and says which version has served it.
+		tool("slow", func(ctx context.Context, s settings) (string, error) {
+			select {
+			case <-time.After(time.Duration(s.N) * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return "served by version " + version, ctx.Err()
+		}),
 		tool("panic", func(context.Context, settings) (string, error) { panic("boom in the call") }),
 		tool("panic_beside", func(ctx context.Context, _ settings) (string, error) {
 			go panic("boom beside the call")
