@@ -182,6 +182,9 @@ func TestACrashAndTwoRestartsLoseNoTurnAndAreToldInFewLines(t *testing.T) {
 	}
 	text, _, _ := s.command(nil, "ctl", "timeline", "--since", "1h")
 	t.Logf("the night:\n%s", text)
+	if strings.Count(text, "supervisor stopping: terminated signal received; draining") != 2 {
+		t.Error("who stopped the supervisor is not told")
+	}
 	if lines := strings.Count(text, "\n"); cut != 3 || lines >= 20 {
 		t.Errorf("cut %d times in %d lines:\n%s", cut, lines, text)
 	}

@@ -48,7 +48,7 @@ func (l *lifecycleService) Restart(ctx context.Context, r *hostv1.RestartRequest
 	s.journal.Record(store.Event{Kind: "restart_asked", Worker: id.Worker, Message: "asked for in a chat",
 		Fields: map[string]string{"platform": id.Platform, "chat": r.ChatId, "user": r.UserId}})
 	s.again.Store(true)
-	s.end() // the answer is on its way long before the gateway is stopped: the drain comes first
+	s.end("a chat of " + id.Platform + ", for a restart") // the answer is on its way long before the gateway is stopped: the drain comes first
 	return resp, nil
 }
 

@@ -135,7 +135,8 @@ type supervisor struct {
 
 	shutdownOnce sync.Once
 	again        atomic.Bool   // the end is for another start
-	shutdown     chan struct{} // closed when the control socket asks for the end
+	shutdown     chan struct{} // closed when the control socket or a chat asks for the end
+	endedBy      string        // who did; set before
 
 	closers []func() // run in reverse order by close
 }
@@ -339,7 +340,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	running.Go(func() { s.becomeReady(ctx) })
 
 	<-ctx.Done()
-	s.stop()
+	s.stop(s.whoEnds(ctx))
 	stopWorkers()
 	s.fleet.wait()
 	stopBackground()
@@ -347,8 +348,27 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	return nil
 }
 
-// end makes supervise stop, as SIGTERM does.
-func (s *supervisor) end() { s.shutdownOnce.Do(func() { close(s.shutdown) }) }
+// end makes supervise stop, as SIGTERM does; by says who wants it.
+func (s *supervisor) end(by string) {
+	s.shutdownOnce.Do(func() {
+		s.endedBy = by
+		close(s.shutdown)
+	})
+}
+
+// whoEnds says on whose account the supervisor stops, once ctx has ended: who asked it, or the signal that it got.
+func (s *supervisor) whoEnds(ctx context.Context) string {
+	select {
+	case <-s.shutdown:
+		return "asked by " + s.endedBy
+	default:
+	}
+	// That of a signal is a Canceled, too, and says which it was.
+	if cause := context.Cause(ctx); cause != nil && cause.Error() != context.Canceled.Error() {
+		return cause.Error()
+	}
+	return "asked to"
+}
 
 // becomeReady tells systemd and people that everything serves. From then on it takes requests for a reload: one that comes
 // earlier waits, as READY=1 after a reload would be a lie before.
@@ -383,12 +403,12 @@ const farewellTime = 2 * time.Second
 
 // stop ends turns and workers in order. Turns that do not finish within the budget stay leased in the store and are
 // resumed at the next start.
-func (s *supervisor) stop() {
+func (s *supervisor) stop(why string) {
 	budget := s.config().Supervisor.DrainTimeout
 	s.state.Store(stateDraining)
 	s.say(s.notify.Stopping(budget + cleanupBudget))
-	s.record(event.KindSupervisorStopping, fmt.Sprintf("draining for up to %v", budget))
-	s.log.Info("stopping", "drain", budget)
+	s.record(event.KindSupervisorStopping, fmt.Sprintf("%s; draining for up to %v", why, budget))
+	s.log.Info("stopping", "why", why, "drain", budget)
 	drain, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
 	tell, cancel := context.WithTimeout(drain, farewellTime)

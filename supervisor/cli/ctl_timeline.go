@@ -67,13 +67,21 @@ func (p *program) timeline(w io.Writer, r *controlv1.TellResponse, long bool) er
 		}
 		fmt.Fprintf(w, "%s  %-14s %s\n", moment(s.At).Format("15:04:05"), who(s), p.colour(storyColour(s), storyText(s)))
 		for _, t := range s.Turns {
-			fmt.Fprintf(w, "%26s%s\n", "", printable("turn "+t.TurnId+": "+t.Seen))
+			fmt.Fprintf(w, "%26s%s\n", "", printable(heldName(t)+": "+t.Seen))
 		}
 		if long {
 			details(w, s)
 		}
 	}
 	return nil
+}
+
+// heldName names a turn that was cut.
+func heldName(t *controlv1.HeldTurn) string {
+	if strings.HasPrefix(t.TurnId, "turn_") {
+		return t.TurnId
+	}
+	return "turn " + t.TurnId
 }
 
 func who(s *controlv1.Story) string {

@@ -48,8 +48,8 @@ type Services struct {
 	Operations Operations
 	// Status fills what the parts above do not know: the supervisor itself, model, stores, warnings.
 	Status func(ctx context.Context) (*controlv1.StatusResponse, error)
-	// Shutdown asks the supervisor to end as SIGTERM would. It returns at once.
-	Shutdown func()
+	// Shutdown asks the supervisor to end as SIGTERM would; by says who wants it. It returns at once.
+	Shutdown func(by string)
 	// Register adds services that the socket shares with workers (Boards).
 	Register func(*grpc.Server)
 	// Refuse says why a process of this user may not connect all the same; nil: every one may.

@@ -111,7 +111,7 @@ func serveWith(t *testing.T, p *parts, journal Journal) (*grpc.ClientConn, *Serv
 		Status: func(context.Context) (*controlv1.StatusResponse, error) {
 			return &controlv1.StatusResponse{Supervisor: &controlv1.Supervisor{State: "ready"}}, nil
 		},
-		Shutdown: func() { close(p.stopped) },
+		Shutdown: func(string) { close(p.stopped) },
 	}, hclog.NewNullLogger())
 	conn, err := grpc.NewClient("unix://"+path, append(ipc.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {

@@ -86,8 +86,12 @@ func (c *controlService) StartWorker(ctx context.Context, r *controlv1.StartWork
 	return &controlv1.StartWorkerResponse{Worker: w}, err
 }
 
-func (c *controlService) Shutdown(context.Context, *controlv1.ShutdownRequest) (*controlv1.ShutdownResponse, error) {
-	c.services.Shutdown()
+func (c *controlService) Shutdown(ctx context.Context, _ *controlv1.ShutdownRequest) (*controlv1.ShutdownResponse, error) {
+	by := "an operator"
+	if id, ok := ipc.IdentityFrom(ctx); ok {
+		by = id.Worker
+	}
+	c.services.Shutdown(by)
 	return &controlv1.ShutdownResponse{}, nil
 }
 

@@ -64,6 +64,7 @@ type teller struct {
 	failing map[string]*failing // worker and what failed → the newest story of that
 	running bool                // the supervisor was started and not stopped since
 	stop    *Story              // of the supervisor, until its next start
+	start   *Story              // of the supervisor, until it is ready
 }
 
 // A failing is a call that fails again and again, which is told once.
@@ -98,6 +99,9 @@ func (t *teller) take(e store.Event) {
 		t.followed(e)
 	case e.Kind == KindSupervisorStarted:
 		t.started(e)
+	case e.Kind == KindSupervisorReady && t.start != nil:
+		t.start.Next, t.start = e.Message, nil
+		return
 	case e.Kind == KindSupervisorStopping:
 		t.stop = t.tell(e, e.Kind)
 		t.running = false
@@ -115,10 +119,18 @@ func (t *teller) take(e store.Event) {
 func (t *teller) tell(e store.Event, kind string) *Story {
 	s := &Story{At: e.Time, Kind: kind, Worker: e.Worker, PID: e.PID, Message: e.Message, Fields: e.Fields}
 	if e.TurnID != "" {
-		s.Message = "turn " + e.TurnID + ": " + s.Message
+		s.Message = turnName(e.TurnID) + ": " + s.Message
 	}
 	t.stories = append(t.stories, s)
 	return s
+}
+
+// turnName is what people read of a turn: its number says already what it is.
+func turnName(id string) string {
+	if strings.HasPrefix(id, "turn_") {
+		return id
+	}
+	return "turn " + id
 }
 
 // failed tells of a call that failed, once for the same failure of the same tool.
@@ -201,7 +213,7 @@ func (t *teller) started(e store.Event) {
 		}
 		delete(t.leased, turn)
 	}
-	t.running, t.stop = true, nil
+	t.running, t.stop, t.start = true, nil, s
 	clear(t.next)
 }
 

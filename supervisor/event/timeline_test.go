@@ -106,6 +106,13 @@ func TestTimeline(t *testing.T) {
   t-1: taken up by agent-2 after 2.5s, answered after 4s
 22:51:07 supervisor_started : version 1
 `},
+		{"a start is told with what came of it", []string{
+			"0 supervisor_started # version 1",
+			"0.5 supervisor_ready # all required workers serve after 500ms",
+			"9 supervisor_ready # again",
+		}, `22:51:00 supervisor_started : version 1 → all required workers serve after 500ms
+22:51:09 supervisor_ready : again
+`},
 		{"a supervisor that was killed", []string{
 			"0 supervisor_started # version 1",
 			"1 turn_leased agent-1 t-1",

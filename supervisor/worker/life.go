@@ -71,7 +71,7 @@ func (w *Worker) Run(ctx context.Context) {
 		select {
 		case <-ended:
 			ended = nil
-			why, _ := context.Cause(ctx).(Leaving)
+			why, _ := errors.AsType[Leaving](context.Cause(ctx))
 			l.apply(evAsk{what: closing, by: BySupervisor, why: string(why)})
 		case a := <-w.asks:
 			l.asked(a)
