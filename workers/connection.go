@@ -44,7 +44,8 @@ func serverTLS() (*tls.Config, error) {
 	}, nil
 }
 
-// dialHost connects to the supervisor's host services: over the inherited socket, or through the broker of another host.
+// dialHost connects to the supervisor's host services: over the inherited socket, or through the broker of another host. The
+// socket cannot be had again, so the process ends when its connection has broken: it would go on to say that it is well.
 func (w *worker) dialHost(brokerID uint32) (*grpc.ClientConn, error) {
 	text := os.Getenv(ipc.HostFDEnv)
 	if text == "" {
@@ -64,6 +65,7 @@ func (w *worker) dialHost(brokerID uint32) (*grpc.ClientConn, error) {
 	var taken atomic.Bool
 	dial := func(context.Context, string) (net.Conn, error) {
 		if taken.Swap(true) {
+			go w.cutOff()
 			return nil, errHostGone
 		}
 		return conn, nil
@@ -72,5 +74,5 @@ func (w *worker) dialHost(brokerID uint32) (*grpc.ClientConn, error) {
 		grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-// errHostGone is met in the moment between the end of the supervisor and that of this process.
+// errHostGone is met in the moment before this process ends.
 var errHostGone = errors.New("the supervisor has ended the connection")

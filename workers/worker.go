@@ -100,11 +100,18 @@ func Main(name string, role Role) {
 	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: os.Stderr, Level: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &worker{ctx: ctx, role: role, roleName: name, log: log}
-	exit := func(why string) {
-		log.Debug("ending", "reason", why)
+	leave := func(code int) {
 		cancel()
 		w.closeRole()
-		os.Exit(ipc.ExitOK)
+		os.Exit(code)
+	}
+	exit := func(why string) {
+		log.Debug("ending", "reason", why)
+		leave(ipc.ExitOK)
+	}
+	w.cutOff = func() {
+		log.Error("the connection to the host services has ended while the supervisor lives; a worker without them is of no use")
+		leave(ipc.ExitFailed)
 	}
 	// A log line to a supervisor that is gone would end the process by SIGPIPE before its children are ended. Caught,
 	// the write fails instead; unlike an ignored signal a caught one is not inherited by commands.
@@ -166,6 +173,7 @@ type worker struct {
 	roleName string
 	log      hclog.Logger
 	broker   *plugin.GRPCBroker
+	cutOff   func() // ends the process
 
 	mu       sync.Mutex
 	host     *Host

@@ -103,12 +103,13 @@ func TestDeathsHaveCauses(t *testing.T) {
 	}{
 		{"panic", CauseCrashed, "panic: the sky is falling"},
 		{"exit-0", CauseCrashed, "ended with code 0"},
+		{"cut-off", CauseCrashed, "the connection to the host services has ended while the supervisor lives"},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			r := newRig(t)
 			w := r.live(spec(c.fault))
 			exit, _ := r.await(0, kindExited)
-			if exit.Fields["cause"] != c.cause || exit.Message != c.saying {
+			if exit.Fields["cause"] != c.cause || !strings.Contains(exit.Message+"\n"+exit.Fields["log"], c.saying) {
 				t.Errorf("exit: %+v", exit)
 			}
 			w.end()

@@ -96,6 +96,9 @@ func beforeServing(fault string) {
 			GRPCServer:       plugin.DefaultGRPCServer,
 		})
 		os.Exit(0)
+	case "cut-off":
+		fd, _ := strconv.Atoi(os.Getenv(ipc.HostFDEnv))
+		hostSocket, _ = syscall.Dup(fd)
 	case "slow-start":
 		time.Sleep(time.Duration(argument(2)) * time.Millisecond)
 	case "fd-hog":
@@ -113,6 +116,9 @@ func beforeServing(fault string) {
 		}()
 	}
 }
+
+// hostSocket is a copy of the inherited socket, for a fault.
+var hostSocket int
 
 // dieAfterHandshake makes a socket and a true handshake and is gone before anybody can connect.
 func dieAfterHandshake() {
@@ -208,6 +214,15 @@ func (r *role) afterServing() {
 				fmt.Fprintln(original, "a word before the end", i)
 			}
 			panic("the sky is falling")
+		}()
+	case "cut-off": // from the host services, by whatever
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			_ = syscall.Shutdown(hostSocket, syscall.SHUT_RDWR)
+			for {
+				_, _ = r.host.Config.Secret(context.Background(), &hostv1.SecretRequest{Name: "TEST_SECRET"})
+				time.Sleep(time.Millisecond)
+			}
 		}()
 	case "exit-0":
 		go func() { time.Sleep(20 * time.Millisecond); os.Exit(0) }()
