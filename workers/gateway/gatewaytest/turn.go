@@ -139,15 +139,9 @@ func (t *Turn) begin() {
 // run is the life of a turn, in its session's queue.
 func (h *Host) run(t *Turn) {
 	h.mu.Lock()
-	stopped := t.stopped
-	if !stopped {
-		t.begin()
-	}
+	t.begin()
 	h.mu.Unlock()
-	text := "stopped before it began"
-	if !stopped {
-		text = h.Script(t)
-	}
+	text := h.Script(t) // which sees at once that it is to end, if it was stopped before it began
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.Outcome == 0 {

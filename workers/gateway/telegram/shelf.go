@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -160,17 +161,30 @@ func (s *shelf) compact() error {
 	return nil
 }
 
-// readShown reads what earlier processes noted.
+// readShown reads what earlier processes noted, and ends what one of them had begun to write: a note under another name
+// than its own would be there for ever, and have an answer taken away that was given since.
 func (s *shelf) readShown() error {
 	dir := filepath.Join(s.dir, "shown")
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(dir) // sorted: what is not named yet comes after what it replaces
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		named, begun := strings.CutSuffix(path, unnamed)
 		var v shown
-		raw, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err == nil && json.Unmarshal(raw, &v) == nil && v.Key != "" {
+		raw, err := os.ReadFile(path)
+		whole := err == nil && json.Unmarshal(raw, &v) == nil && v.Key != ""
+		switch {
+		case whole && begun:
+			err = os.Rename(path, named)
+		case begun:
+			err = os.Remove(path)
+		}
+		if begun && err != nil && !gateway.TakesNoWrites(err) {
+			return err
+		}
+		if whole {
 			s.shown[v.Key] = v
 		}
 	}
@@ -281,9 +295,12 @@ func fileName(id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// unnamed ends the name of a file that is being written. A process that is killed leaves it.
+const unnamed = ".new"
+
 // writeFile replaces a file as a whole. It is not forced to the disk: what is here may be lost with the power.
 func writeFile(path string, raw []byte) error {
-	next := path + ".new"
+	next := path + unnamed
 	if err := os.WriteFile(next, raw, 0o600); err != nil {
 		return err
 	}

@@ -51,6 +51,54 @@ func TestHandledUpdatesAreKnownToTheNextProcess(t *testing.T) {
 	}
 }
 
+// A note that outlives its answer would have that answer taken away, to make room for an earlier one that is none.
+func TestANoteThatWasCutOffIsForgottenWithItsAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		cut  int // bytes of the file that were not written
+		want []int
+	}{
+		"before it had its name": {want: []int{7, 8}},
+		"in the middle":          {cut: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openTestShelf(t, dir)
+			if err := s.setShown(shown{Key: "turn_1", Chat: 5, IDs: []int{7}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.setShown(shown{Key: "turn_2", Chat: 5, IDs: []int{7, 8}}); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "shown", fileName("turn_2"))
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path+unnamed, raw[:len(raw)-c.cut], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			next := openTestShelf(t, dir)
+			if got := next.shownOf("turn_2"); !slices.Equal(got, c.want) {
+				t.Errorf("the next process knows %v, want %v", got, c.want)
+			}
+			for _, key := range []string{"turn_1", "turn_2"} {
+				if err := next.setShown(shown{Key: key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := openTestShelf(t, dir).shownIn(5, 0); len(got) > 0 {
+				t.Errorf("the one after it still knows %v", got)
+			}
+			if left, _ := os.ReadDir(filepath.Join(dir, "shown")); len(left) > 0 {
+				t.Errorf("files are left: %v", left)
+			}
+		})
+	}
+}
+
 func TestWhatIsShownIsKnownToTheNextProcess(t *testing.T) {
 	for _, dir := range []string{t.TempDir(), ""} {
 		s := openTestShelf(t, dir)
