@@ -141,14 +141,13 @@ func measureTurns(r *report, h *home, p *provider, o options) error {
 		var first, final []float64
 		for n := range o.turns {
 			spent := p.spent.Load()
-			begun := time.Now()
-			toText, err := oneTurn(chat, fmt.Sprintf("%s %d", kind.name, n), kind.text)
+			turn, err := oneTurn(chat, fmt.Sprintf("%s %d", kind.name, n), kind.text)
 			if err != nil {
 				return err
 			}
 			own := time.Duration(p.spent.Load() - spent)
-			first = append(first, milliseconds(toText))
-			final = append(final, milliseconds(time.Since(begun)-own))
+			first = append(first, milliseconds(turn.toText))
+			final = append(final, milliseconds(turn.whole-own))
 		}
 		r.add("turn with "+kind.name+", to first text", "ms", first...)
 		r.add("turn with "+kind.name+", without the provider's time", "ms", final...)
@@ -156,35 +155,42 @@ func measureTurns(r *report, h *home, p *provider, o options) error {
 	return nil
 }
 
+// A measuredTurn is how long a turn took to its first text and to its end, and its reply.
+type measuredTurn struct {
+	toText, whole time.Duration
+	reply         string
+}
+
 // oneTurn sends a message and waits for the final reply. A session for each keeps the conversation short.
-func oneTurn(chat controlv1.ChatClient, id, text string) (toText time.Duration, err error) {
+func oneTurn(chat controlv1.ChatClient, id, text string) (m measuredTurn, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	begun := time.Now()
 	sent, err := chat.Send(ctx, &controlv1.SendRequest{ChatId: "bench", MessageId: id, Text: text, NewSession: true})
 	if err != nil {
-		return 0, err
+		return m, err
 	}
 	events, err := chat.Follow(ctx, &controlv1.FollowRequest{TurnId: sent.TurnId})
 	if err != nil {
-		return 0, err
+		return m, err
 	}
 	for {
 		e, err := events.Recv()
 		if err != nil {
-			return 0, err
+			return m, err
 		}
-		if e.GetText() != nil && toText == 0 {
-			toText = time.Since(begun)
+		if e.GetText() != nil && m.toText == 0 {
+			m.toText = time.Since(begun)
 		}
 		if f := e.GetFinal(); f != nil {
 			if f.Error != "" {
-				return 0, errors.New(f.Error)
+				return m, errors.New(f.Error)
 			}
-			if toText == 0 {
-				toText = time.Since(begun)
+			m.whole, m.reply = time.Since(begun), f.Text
+			if m.toText == 0 {
+				m.toText = m.whole
 			}
-			return toText, nil
+			return m, nil
 		}
 	}
 }

@@ -274,28 +274,9 @@ func (h *home) call(id, text, answer string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	chat := controlv1.NewChatClient(conn)
-	begun := time.Now()
-	sent, err := chat.Send(ctx, &controlv1.SendRequest{ChatId: "bench", MessageId: id, Text: text, NewSession: true})
-	if err != nil {
-		return 0, err
+	m, err := oneTurn(controlv1.NewChatClient(conn), id, text)
+	if err == nil && !strings.Contains(m.reply, answer) {
+		err = fmt.Errorf("the call %q did not work: %s", text, m.reply)
 	}
-	events, err := chat.Follow(ctx, &controlv1.FollowRequest{TurnId: sent.TurnId})
-	if err != nil {
-		return 0, err
-	}
-	for {
-		e, err := events.Recv()
-		if err != nil {
-			return 0, err
-		}
-		if f := e.GetFinal(); f != nil {
-			if took := time.Since(begun); strings.Contains(f.Text, answer) {
-				return took, nil
-			}
-			return 0, fmt.Errorf("the call %q did not work: %s", text, f.Text)
-		}
-	}
+	return m.whole, err
 }

@@ -25,34 +25,40 @@ var jsonColumns = map[string]bool{"tool_calls": true, "reasoning_details": true,
 // Export writes a session as one line. Sessions are read one at a time and messages in pieces, so a large one is no read
 // that holds the WAL.
 func (s *State) Export(ctx context.Context, id string, out io.Writer) error {
-	head, err := read(ctx, s.database, func(t *tx) ([]byte, error) { return exportHead(t, id) })
+	return export(id, out, func(fn func(*tx) error) error {
+		_, err := read(ctx, s.database, func(t *tx) (any, error) { return nil, fn(t) })
+		return err
+	})
+}
+
+// export writes a session as one line. What it reads, it reads in steps, each inside a call of in.
+func export(id string, out io.Writer, in func(func(*tx) error) error) error {
+	var text []byte
+	err := in(func(t *tx) (err error) {
+		text, err = exportHead(t, id)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if _, err := out.Write(head); err != nil {
+	if _, err := out.Write(text); err != nil {
 		return err
 	}
-	after := firstMessage
+	after, n := firstMessage, 0
 	for separator := ""; ; separator = "," {
-		type piece struct {
-			text []byte
-			n    int
-			last int64
-		}
-		part, err := read(ctx, s.database, func(t *tx) (p piece, err error) {
-			p.text, p.n, p.last, err = exportMessages(t, id, after, separator)
-			return p, err
+		err := in(func(t *tx) (err error) {
+			text, n, after, err = exportMessages(t, id, after, separator)
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("export session %s: %w", id, err)
 		}
-		if _, err := out.Write(part.text); err != nil {
-			return err
-		}
-		if part.n == 0 {
+		if n == 0 {
 			break
 		}
-		after = part.last
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
 	}
 	_, err = io.WriteString(out, exportTail)
 	return err

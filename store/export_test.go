@@ -15,6 +15,9 @@ func (s *State) Request(ctx context.Context, fn func(exec func(query string, arg
 	})
 }
 
+// ReadThrough reads a file as the look for damage does.
+var ReadThrough = readThrough
+
 // Read holds a read open while fn runs.
 func (s *State) Read(ctx context.Context, fn func(ctx context.Context, count func(query string) (int, error)) error) error {
 	return s.readers.do(ctx, func(t *tx) error {

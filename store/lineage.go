@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"slices"
 )
 
@@ -53,7 +52,7 @@ func (s *State) DeleteUnchanged(ctx context.Context, id, digest string) ([]Sessi
 			return nil, fmt.Errorf("session %s: %w: %d others go with it, of which there is no copy", id, ErrInUse, len(list)-1)
 		}
 		h := sha256.New()
-		if err := exportOne(t, id, h); err != nil {
+		if err := export(id, h, func(fn func(*tx) error) error { return fn(t) }); err != nil {
 			return nil, err
 		}
 		if hex.EncodeToString(h.Sum(nil)) != digest {
@@ -61,31 +60,4 @@ func (s *State) DeleteUnchanged(ctx context.Context, id, digest string) ([]Sessi
 		}
 		return list, removeAll(t, list)
 	})
-}
-
-// exportOne writes the line of a session within one transaction.
-func exportOne(t *tx, id string, out io.Writer) error {
-	head, err := exportHead(t, id)
-	if err != nil {
-		return err
-	}
-	if _, err := out.Write(head); err != nil {
-		return err
-	}
-	after := firstMessage
-	for separator := ""; ; separator = "," {
-		part, n, last, err := exportMessages(t, id, after, separator)
-		if err != nil {
-			return err
-		}
-		if _, err := out.Write(part); err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
-		after = last
-	}
-	_, err = io.WriteString(out, exportTail)
-	return err
 }

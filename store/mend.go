@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
 )
 
 // A Repair is what of a store is made again from what it holds: nothing of it can lose a row.
@@ -144,17 +146,17 @@ func declaredIndices(kind string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	scratch, err := dial(memory, "")
+	empty, err := dial(memory, "")
 	if err != nil {
 		return nil, err
 	}
-	defer scratch.close()
+	defer empty.close()
 	for _, m := range steps {
-		if err := scratch.script(m.sql); err != nil {
+		if err := empty.script(m.sql); err != nil {
 			return nil, fmt.Errorf("migration %s: %w", m.name, err)
 		}
 	}
-	list, err := all(&tx{conn: scratch, ctx: background}, func(row scanner) (p [2]string, err error) { return p, row.Scan(&p[0], &p[1]) },
+	list, err := all(&tx{conn: empty, ctx: background}, func(row scanner) (p [2]string, err error) { return p, row.Scan(&p[0], &p[1]) },
 		"SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
 	declared := map[string]string{}
 	for _, p := range list {
@@ -186,7 +188,7 @@ func MendFile(ctx context.Context, path string, r Repair, o Options) (done []str
 // Leftovers lists what killed processes left half made beside a database.
 func Leftovers(path string) (left []string) {
 	for _, pattern := range leftoverPatterns {
-		found, _ := filepath.Glob(globLiteral(path) + pattern)
+		found, _ := filepath.Glob(scratch.Literal(path) + pattern)
 		for _, name := range found {
 			if !alive(name) {
 				left = append(left, name)

@@ -100,11 +100,6 @@ func sweep(path string, log hclog.Logger) {
 // leftoverPatterns follow the path of a database.
 var leftoverPatterns = []string{".*.part", retiredMark + "*.partial"}
 
-// globLiteral quotes a path for a pattern.
-func globLiteral(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
 // alive says whether the last number of a name like x-20261201-120000-4711.partial is the pid of another process.
 func alive(name string) bool {
 	name = strings.TrimSuffix(name, ".partial")

@@ -81,15 +81,12 @@ func (w *writer) judge(f findings) {
 // readChunk is read at once.
 const readChunk = 1 << 20
 
-// readAt reads of a file; tests do it in its place.
-var readAt = (*os.File).ReadAt
-
 // readThrough reads an open file and says where the disk fails. It takes the descriptor that is there: a new one would drop
 // SQLite's locks when it is closed.
-func readThrough(ctx context.Context, file *os.File) string {
+func readThrough(ctx context.Context, file io.ReaderAt) string {
 	b := make([]byte, readChunk)
 	for at := int64(0); ctx.Err() == nil; at += readChunk {
-		switch _, err := readAt(file, b, at); {
+		switch _, err := file.ReadAt(b, at); {
 		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed):
 			return ""
 		case err != nil:

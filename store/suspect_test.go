@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
@@ -48,6 +50,39 @@ func TestDamageThatAReadMeetsEndsWriting(t *testing.T) {
 	}
 	if h := s.Health(); h.State != "ok" {
 		t.Errorf("health is %+v", h)
+	}
+}
+
+// A badDisk cannot be read from a byte on.
+type badDisk struct{ size, bad int64 }
+
+func (d badDisk) ReadAt(b []byte, at int64) (int, error) {
+	switch n := min(int64(len(b)), d.size-at); {
+	case at+n > d.bad:
+		return 0, syscall.EIO
+	case n < int64(len(b)):
+		return int(max(n, 0)), io.EOF
+	}
+	return len(b), nil
+}
+
+// SQLite calls a sector that cannot be read damage. The disk itself says which it is.
+func TestALookThroughAFileSaysWhereTheDiskFails(t *testing.T) {
+	for _, c := range []struct {
+		disk badDisk
+		want string
+	}{
+		{badDisk{size: 5<<20 + 1, bad: 9 << 20}, ""},
+		{badDisk{size: 5 << 20, bad: 3<<20 + 17}, "input/output error, in the MiB from byte 3145728 on"},
+	} {
+		if got := store.ReadThrough(t.Context(), c.disk); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.disk, got, c.want)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got := store.ReadThrough(ended, badDisk{size: 1}); got != "" {
+		t.Errorf("a look that was ended says %q", got)
 	}
 }
 

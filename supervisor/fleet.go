@@ -363,7 +363,7 @@ func (f *fleet) Fds(name string) (*controlv1.FdsResponse, error) {
 	}
 	// The processes below the supervisor are its workers, which have lists of their own.
 	r.Fds = slices.DeleteFunc(r.Fds, func(fd *controlv1.Fd) bool { return fd.Pid != r.Pid })
-	r.Processes = r.Processes[:1]
+	r.Processes = slices.DeleteFunc(r.Processes, func(p *controlv1.FdProcess) bool { return p.Pid != r.Pid })
 	return r, nil
 }
 

@@ -137,12 +137,5 @@ func abandoned(path string) (lock *os.File, ok bool) {
 
 // Literal quotes a path for a pattern of Sweep and Abandoned.
 func Literal(path string) string {
-	quoted := ""
-	for _, r := range path {
-		if r == '\\' || r == '*' || r == '?' || r == '[' {
-			quoted += `\`
-		}
-		quoted += string(r)
-	}
-	return quoted
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
