@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/bench/peers/floor"
@@ -86,35 +85,43 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
+	fmt.Printf("%d kills, %d workers idle for %v, crash loop of %v; times in ms, - is not there or was not measured\n", o.kills, o.workers, o.idle, o.crash)
+	fmt.Printf(columns, "SUPERVISOR", "FIRST P50", "P99", "× FLOOR", "SERVING P50", "P99", "× FLOOR", "PSS MIB", "SPARE MIB", "CPU %", "WAKEUPS/S",
+		"CRASH STARTS", "CHILD", "SETSID", "LEFT")
 	var rows []row
 	for _, p := range peers(bin, program) {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
 			continue
 		}
-		if p.missing != "" {
-			rows = append(rows, row{Name: p.name, Skipped: p.missing})
-			fmt.Fprintf(os.Stderr, "%s is skipped: %s\n", p.name, p.missing)
-			continue
-		}
-		r, err := measure(p, o)
-		if err != nil {
-			r.Skipped = err.Error()
-			fmt.Fprintf(os.Stderr, "%s: %v\n", p.name, err)
+		r := row{Name: p.name, Skipped: p.missing}
+		if p.missing == "" {
+			if r, err = measure(p, o); err != nil {
+				r.Skipped = err.Error()
+			}
 		}
 		rows = append(rows, r)
+		// All of them take a quarter of an hour: what is measured is shown and kept although the rest is interrupted.
+		print(r, rows[0])
+		if err := keep(rows, o.document); err != nil {
+			return err
+		}
 	}
-	print(rows, o)
-	if o.document == "" {
+	return nil
+}
+
+// keep replaces the document, if one is wanted.
+func keep(rows []row, document string) error {
+	if document == "" {
 		return nil
 	}
 	b, err := json.MarshalIndent(rows, "", "  ")
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(o.document), 0o755)
+		err = os.MkdirAll(filepath.Dir(document), 0o755)
 	}
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.document, append(b, '\n'), 0o644)
+	return os.WriteFile(document, append(b, '\n'), 0o644)
 }
 
 // buildWorker builds the worker with the version of the supervisor, which takes no other.
@@ -136,15 +143,17 @@ func buildWorker(bin, to string) (string, error) {
 	return path, nil
 }
 
-func print(rows []row, o options) {
-	w := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
-	fmt.Fprintf(w, "%d kills, %d workers idle for %v, crash loop of %v; times in ms, - is not there or was not measured\n", o.kills, o.workers, o.idle, o.crash)
-	fmt.Fprintln(w, "SUPERVISOR\tFIRST P50\tP99\t× FLOOR\tSERVING P50\tP99\t× FLOOR\tPSS MIB\tSPARE MIB\tCPU %\tWAKEUPS/S\tCRASH STARTS\tCHILD\tSETSID\tLEFT")
-	least := row{FirstP50: -1, ReadyP50: -1}
-	for _, r := range rows {
-		if r.Name == "floor" {
-			least = r
-		}
+// columns is a line of the table.
+const columns = "%-34s %9s %6s %7s  %11s %6s %7s  %7s %9s  %6s %9s  %12s  %-9s %-9s %s\n"
+
+// print shows a row, with its ratios to the first one if that is the floor.
+func print(r, least row) {
+	if r.Skipped != "" {
+		fmt.Printf("%-34s %s\n", r.Name, r.Skipped)
+		return
+	}
+	if least.Name != "floor" {
+		least = row{FirstP50: -1, ReadyP50: -1}
 	}
 	text := func(v float64) string {
 		if v <= 0 {
@@ -152,14 +161,7 @@ func print(rows []row, o options) {
 		}
 		return fmt.Sprintf("%.3g", v)
 	}
-	for _, r := range rows {
-		if r.Skipped != "" {
-			fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Skipped)
-			continue
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f\t%.2f\t%d\t%s\t%s\t%s\n", r.Name, text(r.FirstP50), text(r.FirstP99),
-			text(r.FirstP50/least.FirstP50), text(r.ReadyP50), text(r.ReadyP99), text(r.ReadyP50/least.ReadyP50), text(r.PSS), text(r.SparePSS),
-			r.CPU, r.Wakeups, r.CrashStarts, r.Child, r.Setsid, r.Left)
-	}
-	_ = w.Flush()
+	fmt.Printf(columns, r.Name, text(r.FirstP50), text(r.FirstP99), text(r.FirstP50/least.FirstP50), text(r.ReadyP50), text(r.ReadyP99),
+		text(r.ReadyP50/least.ReadyP50), text(r.PSS), text(r.SparePSS), fmt.Sprintf("%.3f", r.CPU), fmt.Sprintf("%.2f", r.Wakeups),
+		fmt.Sprint(r.CrashStarts), r.Child, r.Setsid, r.Left)
 }
