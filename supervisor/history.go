@@ -2,12 +2,14 @@ package supervisor
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/control"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
@@ -100,11 +102,7 @@ func (h *historian) Series(name string, since time.Time) (*controlv1.SeriesRespo
 	defer h.mu.Unlock()
 	at := h.workers[name]
 	if at == nil {
-		var names []string
-		for n := range h.workers {
-			names = append(names, n)
-		}
-		return nil, errNoSeries(name, append(names, supervisorName))
+		return nil, control.ErrNoWorker(name, append(slices.Sorted(maps.Keys(h.workers)), supervisorName))
 	}
 	out.MemoryLimit = at.memory
 	for _, s := range at.series {
@@ -112,10 +110,6 @@ func (h *historian) Series(name string, since time.Time) (*controlv1.SeriesRespo
 		out.Pid, out.FdLimit = int64(s.PID()), s.FDLimit()
 	}
 	return out, nil
-}
-
-func errNoSeries(name string, names []string) error {
-	return fmt.Errorf("worker %q: %w; there are %v", name, ipc.ErrNotFound, names)
 }
 
 // readings appends those of one process. alone leaves out what is below it: the processes below the supervisor are its

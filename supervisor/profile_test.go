@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,5 +44,20 @@ func TestAWorkerShowsItsProfiles(t *testing.T) {
 	r.fleet.stop(time.Minute, ipc.RoleTools)
 	if _, err := take(workerv1.ProfileRequest_KIND_HEAP, 0); !errors.Is(err, ipc.ErrRefused) {
 		t.Errorf("of a worker that is down: %v", err)
+	}
+}
+
+// The death of a worker is not one of the supervisor, which ipc.ErrGone would be to a command.
+func TestAWorkerThatDiesWhileItIsMeasuredIsToldFromASupervisorThatDoes(t *testing.T) {
+	r := newRig(t)
+	w := r.add(r.spec("tools"))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := r.fleet.Profile(t.Context(), "tools", &workerv1.ProfileRequest{Kind: workerv1.ProfileRequest_KIND_CPU, Seconds: 30})
+		failed <- err
+	}()
+	_ = syscall.Kill(w.PID(), syscall.SIGKILL)
+	if err := <-failed; err == nil || errors.Is(err, ipc.ErrGone) || !strings.Contains(err.Error(), "tools") {
+		t.Error(err)
 	}
 }

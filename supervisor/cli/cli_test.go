@@ -180,7 +180,17 @@ type fakeControl struct {
 	lastExit *controlv1.ExitStatus
 	asked    []any
 	err      error
+	ends     []error // of streams, one a call; after them err
 	down     func()
+}
+
+func (f *fakeControl) end() error {
+	if len(f.ends) == 0 {
+		return f.err
+	}
+	err := f.ends[0]
+	f.ends = f.ends[1:]
+	return err
 }
 
 func (f *fakeControl) Status(context.Context, *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
@@ -219,7 +229,7 @@ func (f *fakeControl) Logs(r *controlv1.LogsRequest, out grpc.ServerStreamingSer
 			return err
 		}
 	}
-	return f.err
+	return f.end()
 }
 
 func (f *fakeControl) Events(r *controlv1.EventsRequest, out grpc.ServerStreamingServer[controlv1.Event]) error {
@@ -229,7 +239,7 @@ func (f *fakeControl) Events(r *controlv1.EventsRequest, out grpc.ServerStreamin
 			return err
 		}
 	}
-	return f.err
+	return f.end()
 }
 
 func (f *fakeControl) Fds(_ context.Context, r *controlv1.FdsRequest) (*controlv1.FdsResponse, error) {

@@ -49,7 +49,7 @@ func explain(err error, home string) error {
 	case errors.Is(err, ipc.ErrTimeout):
 		return fmt.Errorf("%w\nthe supervisor of home %s is there but did not answer in time: it may be frozen, or this machine too busy; try again, then look into its log", err, home)
 	case errors.Is(err, ipc.ErrGone):
-		return fmt.Errorf("%w\nthe supervisor of home %s ended during the call; try again", err, home)
+		return &kindError{fmt.Errorf("the supervisor of home %s ended during the call; try again", home), ipc.ErrGone}
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -27,6 +28,12 @@ the only process that may show a database file.`,
 		Args:              exactly(1, "the name of a worker, or supervisor"),
 		ValidArgsFunction: p.completeProcesses,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := pict.check(p.output); err != nil {
+				return err
+			}
+			if c.Flags().Changed("since") && !pict.wanted() {
+				return usageError{errors.New("--since is for a picture (--plot or --svg); without one, fds shows what is open now")}
+			}
 			if pict.wanted() {
 				return p.drawFds(c, pict, args[0])
 			}

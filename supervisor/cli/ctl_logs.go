@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 )
 
@@ -30,67 +27,56 @@ func (p *program) ctlLogs() *cobra.Command {
 			if len(args) == 1 {
 				r.Worker = args[0]
 			}
-			return p.control(c.Context(), func(client controlv1.ControlClient) error {
-				r.NoTail = r.Tail == 0
-				stream, err := client.Logs(c.Context(), r)
-				if err != nil {
-					return err
-				}
-				return follow(stream.Recv, func(l *controlv1.LogLine) error { return p.line(l, p.logText(l)) })
+			r.NoTail = r.Tail == 0
+			return followAcross(c.Context(), p, follower[*controlv1.LogLine]{
+				follow: r.Follow,
+				open: func(client controlv1.ControlClient) (func() (*controlv1.LogLine, error), error) {
+					stream, err := client.Logs(c.Context(), r)
+					return receiver(stream, err)
+				},
+				again: func(float64) { r.NoTail, r.Tail = false, mostLines },
+				show:  func(l *controlv1.LogLine) error { return p.line(l, p.logText(l)) },
 			})
 		},
 	}
-	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new lines")
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new lines, and with those of the next supervisor if this one ends")
 	c.Flags().Uint32VarP(&r.Tail, "lines", "n", 100, "lines from before, 0 for none")
 	return p.withOutput(c)
 }
 
 func (p *program) ctlEvents() *cobra.Command {
 	r := &controlv1.EventsRequest{}
-	var since time.Duration
+	var since when
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened to workers and turns, and why",
 		Example: `  hermes-supervisor ctl events
   hermes-supervisor ctl events -f --worker agent-1
-  hermes-supervisor ctl events --since 1h -n 1000 -o json`,
+  hermes-supervisor ctl events --since 22:51 -o json`,
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if since > 0 {
-				r.Since = float64(time.Now().Add(-since).UnixMicro()) / 1e6
+			r.Since = unixSeconds(since.at(time.Now()))
+			if r.Since > 0 && !c.Flags().Changed("limit") {
+				r.Limit = mostEvents
 			}
-			return p.control(c.Context(), func(client controlv1.ControlClient) error {
-				r.NoneBefore = r.Limit == 0
-				stream, err := client.Events(c.Context(), r)
-				if err != nil {
-					return err
-				}
-				return follow(stream.Recv, func(e *controlv1.Event) error { return p.line(e, p.eventText(e)) })
+			r.NoneBefore = r.Limit == 0
+			return followAcross(c.Context(), p, follower[*controlv1.Event]{
+				follow: r.Follow,
+				open: func(client controlv1.ControlClient) (func() (*controlv1.Event, error), error) {
+					stream, err := client.Events(c.Context(), r)
+					return receiver(stream, err)
+				},
+				again: func(last float64) { r.NoneBefore, r.Limit, r.Since = false, mostEvents, last },
+				show:  func(e *controlv1.Event) error { return p.line(e, p.eventText(e)) },
 			})
 		},
 	}
-	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events")
-	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 100, "newest events from before, 0 for none")
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events, and with those of the next supervisor if this one ends")
+	c.Flags().Uint32VarP(&r.Limit, "limit", "n", 100, "newest events from before, 0 for none; with --since all")
 	c.Flags().StringVar(&r.Worker, "worker", "", "only those of this `worker`")
 	_ = c.RegisterFlagCompletionFunc("worker", p.completeWorkers)
-	c.Flags().DurationVar(&since, "since", 0, "only those of this last `time`, for example 1h")
+	c.Flags().Var(&since, "since", "only those since this `time`: "+whenUsage)
 	return p.withOutput(c)
-}
-
-// follow hands each message of a stream on until it ends. Ending it by Ctrl-C is the usual end.
-func follow[M any](recv func() (M, error), show func(M) error) error {
-	for {
-		m, err := recv()
-		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, ipc.ErrCancelled):
-			return nil
-		case err != nil:
-			return err
-		}
-		if err := show(m); err != nil {
-			return err
-		}
-	}
 }
 
 // line writes one message of a stream: a JSON document on a line of its own, or text.

@@ -21,7 +21,7 @@ import (
 type picture struct {
 	plot  bool
 	svg   string
-	since time.Duration
+	since when
 }
 
 // allKept is as far back as readings go.
@@ -30,11 +30,23 @@ const allKept = 24 * time.Hour
 func (f *picture) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&f.plot, "plot", false, "draw the last readings in the terminal")
 	c.Flags().StringVar(&f.svg, "svg", "", "write the picture as an SVG `file`; - is stdout")
-	c.Flags().DurationVar(&f.since, "since", time.Hour, "how far back, at most 24h: one reading a second for an hour, before that one a minute")
+	f.since = when{"1h"}
+	c.Flags().Var(&f.since, "since", "from this `time` on, at most 24h ago: one reading a second for an hour, before that one a minute")
 	_ = c.MarkFlagFilename("svg", "svg")
 }
 
 func (f *picture) wanted() bool { return f.plot || f.svg != "" }
+
+// check says what does not go together.
+func (f *picture) check(output string) error {
+	if f.wanted() && output == outputJSON {
+		return usageError{errors.New("-o json writes readings, --plot and --svg draw them; give one of the two")}
+	}
+	if f.plot && f.svg == "-" {
+		return usageError{errors.New("--plot and --svg - both write to stdout; give one of the two")}
+	}
+	return nil
+}
 
 // past is the readings of a worker and the restarts among them.
 type past struct {
@@ -44,17 +56,18 @@ type past struct {
 	to     time.Time
 }
 
-func (p *program) past(ctx context.Context, conn grpc.ClientConnInterface, worker string, since time.Duration) (*past, error) {
-	if since <= 0 || since > allKept {
-		return nil, usageError{fmt.Errorf("--since %v: readings are kept for 24h", since)}
-	}
+func (p *program) past(ctx context.Context, conn grpc.ClientConnInterface, worker string, since when) (*past, error) {
 	now := time.Now()
-	from := float64(now.Add(-since).UnixMicro()) / 1e6
+	begin := since.at(now)
+	if now.Sub(begin) > allKept {
+		return nil, usageError{fmt.Errorf("--since %s: readings are kept for 24h", since.text)}
+	}
+	from := unixSeconds(begin)
 	series, err := controlv1.NewOperationsClient(conn).Series(ctx, &controlv1.SeriesRequest{Worker: worker, Since: from})
 	if err != nil {
 		return nil, err
 	}
-	h := &past{series: series, from: now.Add(-since), to: now}
+	h := &past{series: series, from: begin, to: now}
 	if n := len(series.Readings); n > 0 {
 		h.from, h.to = moment(series.Readings[0].At), moment(series.Readings[n-1].At)
 	}
@@ -108,13 +121,23 @@ func (p *program) draw(f *picture, c plot.Chart) error {
 	if c.Empty() {
 		return errors.New("there are no readings yet; a worker is read once a second while it runs")
 	}
-	if f.svg == "" {
+	if f.plot {
 		width, height := p.terminalSize()
-		return plot.Text(p.out, c, width, height)
+		if err := plot.Text(p.out, c, width, height); err != nil {
+			return err
+		}
 	}
-	if f.svg == "-" {
+	switch f.svg {
+	case "":
+		return nil
+	case "-":
 		return plot.SVG(p.out, c)
 	}
+	return f.write(c)
+}
+
+// write makes the SVG file, whole or not at all.
+func (f *picture) write(c plot.Chart) error {
 	file, err := os.CreateTemp(filepath.Dir(f.svg), "."+filepath.Base(f.svg)+"-")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", f.svg, err)
@@ -161,6 +184,9 @@ marks each restart with its cause. The supervisor itself is named supervisor.`,
 		Args:              exactly(1, "the name of a worker, or supervisor"),
 		ValidArgsFunction: p.completeProcesses,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(p.output); err != nil {
+				return err
+			}
 			return p.connected(c.Context(), func(conn grpc.ClientConnInterface) error {
 				h, err := p.past(c.Context(), conn, args[0], f.since)
 				if err != nil {

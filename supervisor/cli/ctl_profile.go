@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -44,36 +45,50 @@ is printed; - is stdout.`,
 			if seconds <= 0 || seconds > longestProfile {
 				return usageError{fmt.Errorf("--seconds %v: up to %v", seconds, longestProfile)}
 			}
+			if output == "-" && p.output == outputJSON {
+				return usageError{errors.New("--output - writes the profile itself to stdout, -o json what was written; give one of the two")}
+			}
 			return p.operations(c, func(client controlv1.OperationsClient) error {
 				r, err := client.Profile(c.Context(), &controlv1.ProfileRequest{Worker: name, Kind: kind, Seconds: seconds.Seconds()})
 				if err != nil {
 					return fmt.Errorf("profile %s: %w", name, err)
 				}
-				return p.keepProfile(r, name+"-"+kind, output)
+				return p.keepProfile(r, profileDoc{Worker: name, Kind: kind, Format: r.Format, Bytes: len(r.Data), File: output})
 			})
 		},
 	}
 	c.Flags().DurationVar(&seconds, "seconds", seconds, "how long a cpu profile measures, at most 30s")
 	c.Flags().StringVar(&output, "output", "", "`file` to write; - is stdout")
-	return c
+	return p.withFormat(c, "format")
 }
 
-func (p *program) keepProfile(r *controlv1.ProfileResponse, name, output string) error {
-	if output == "-" {
+// profileDoc is what `ctl profile -o json` prints of a profile that was written.
+type profileDoc struct {
+	Worker string `json:"worker"`
+	Kind   string `json:"kind"`
+	Format string `json:"format"` // pprof or text
+	Bytes  int    `json:"bytes"`
+	File   string `json:"file"`
+}
+
+func (p *program) keepProfile(r *controlv1.ProfileResponse, d profileDoc) error {
+	if d.File == "-" {
 		_, err := p.out.Write(r.Data)
 		return err
 	}
-	if output == "" {
-		ending := ".pprof"
-		if r.Format == "text" {
-			ending = ".txt"
+	if d.File == "" {
+		d.File = d.Worker + "-" + d.Kind + ".pprof"
+		if d.Format == "text" {
+			d.File = d.Worker + "-" + d.Kind + ".txt"
 		}
-		output = name + ending
 	}
-	if err := os.WriteFile(output, r.Data, 0o600); err != nil {
+	if err := os.WriteFile(d.File, r.Data, 0o600); err != nil {
 		return fmt.Errorf("write the profile: %w", err)
 	}
-	_, err := fmt.Fprintln(p.out, printable(output))
+	if p.output == outputJSON {
+		return p.json(d)
+	}
+	_, err := fmt.Fprintln(p.out, printable(d.File))
 	return err
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 )
 
 // defaultSince is how far back the timeline goes: the night before.
-const defaultSince = 24 * time.Hour
+const defaultSince = "24h"
 
 func (p *program) ctlTimeline() *cobra.Command {
 	r := &controlv1.TellRequest{}
-	since, long := defaultSince, false
+	since, until, long := when{defaultSince}, when{}, false
 	c := &cobra.Command{
 		Use:   "timeline",
 		Short: "Tell what happened, and why, as one story",
@@ -25,23 +26,36 @@ func (p *program) ctlTimeline() *cobra.Command {
 what followed; and what led there: leaks, replacements, starts and stops of the supervisor. It answers questions like "why was
 the bot silent from 22:51 to 23:02?". With --long it shows the readings before each death and the last log lines as well.`,
 		Example: `  hermes-supervisor ctl timeline --since 1h
+  hermes-supervisor ctl timeline --since 22:45 --until 23:05
   hermes-supervisor ctl timeline --worker agent-1 --long
   hermes-supervisor ctl timeline --since 24h -o json | jq '.stories[] | select(.kind == "death") | {at, worker, cause, message}'`,
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if since > 0 {
-				r.Since = float64(time.Now().Add(-since).UnixMicro()) / 1e6
+			now := time.Now()
+			from, to := since.at(now), until.at(now)
+			if !to.IsZero() && to.Before(from) {
+				return usageError{fmt.Errorf("--until %s is before --since %s", until.text, since.text)}
 			}
+			r.Since = unixSeconds(from)
 			return p.connected(c.Context(), func(conn grpc.ClientConnInterface) error {
 				told, err := controlv1.NewTimelineClient(conn).Tell(c.Context(), r)
 				if err != nil {
 					return fmt.Errorf("timeline: %w", err)
 				}
-				return p.print(told, func(w io.Writer) error { return p.timeline(w, told, long) })
+				if !to.IsZero() {
+					told.Stories = slices.DeleteFunc(told.Stories, func(s *controlv1.Story) bool { return moment(s.At).After(to) })
+				}
+				return p.print(told, func(w io.Writer) error {
+					if len(told.Stories) == 0 {
+						return nothingHappened(w, r.Worker, from, to)
+					}
+					return p.timeline(w, told, long)
+				})
 			})
 		},
 	}
-	c.Flags().DurationVar(&since, "since", since, "of this last `time`, for example 1h; 0: all there is")
+	c.Flags().Var(&since, "since", "from this `time` on: "+whenUsage+"; 0: all there is")
+	c.Flags().Var(&until, "until", "up to this `time`")
 	c.Flags().StringVar(&r.Worker, "worker", "", "only what this `worker` did or held")
 	c.Flags().BoolVarP(&long, "long", "l", false, "with the readings and log lines before each death")
 	_ = c.RegisterFlagCompletionFunc("worker", func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
@@ -50,12 +64,24 @@ the bot silent from 22:51 to 23:02?". With --long it shows the readings before e
 	return p.withOutput(c)
 }
 
+// nothingHappened says of which worker and time nothing is told.
+func nothingHappened(w io.Writer, worker string, from, to time.Time) error {
+	text := "nothing happened"
+	if worker != "" {
+		text += " to " + printable(worker)
+	}
+	if !from.IsZero() {
+		text += " since " + from.Format("2006-01-02 15:04")
+	}
+	if !to.IsZero() {
+		text += " until " + to.Format("2006-01-02 15:04")
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
 // timeline writes a line a story, and under it one for each turn that it cut.
 func (p *program) timeline(w io.Writer, r *controlv1.TellResponse, long bool) error {
-	if len(r.Stories) == 0 {
-		_, err := fmt.Fprintln(w, "nothing happened")
-		return err
-	}
 	if r.Cut {
 		fmt.Fprintln(w, "(older events are left out; ask for a shorter time)")
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func (p *program) ctlWatch() *cobra.Command {
-	every := time.Second
+	every, output := time.Second, outputJSON
 	c := &cobra.Command{
 		Use:   "watch",
 		Short: "Stream status and events as JSON, one document a line",
@@ -22,6 +22,9 @@ each event as it happens. It ends with the supervisor (exit code 75) or by Ctrl-
   hermes-supervisor ctl watch --interval 10s`,
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if output != outputJSON {
+				return usageError{fmt.Errorf("-o %s: watch is for programs and writes json only; for people: hermes-supervisor ctl top", output)}
+			}
 			if every < 100*time.Millisecond {
 				return usageError{fmt.Errorf("--interval %v: at least 100ms", every)}
 			}
@@ -29,6 +32,8 @@ each event as it happens. It ends with the supervisor (exit code 75) or by Ctrl-
 		},
 	}
 	c.Flags().DurationVar(&every, "interval", every, "`time` between two looks at the status")
+	c.Flags().StringVarP(&output, "output", "o", output, "output `format`: json, there is no other")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputJSON}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -67,6 +69,9 @@ func (p *program) examine(ctx context.Context, m doctor.Mending) ([]doctor.Findi
 	if err != nil {
 		return nil, err
 	}
+	if err := foreignHome(home, os.Geteuid()); err != nil {
+		return nil, err
+	}
 	s := doctor.Subject{Home: home, RunDir: filepath.Dir(path), Binaries: supervisor.CheckBinaries, Misfits: misfits, Now: time.Now()}
 	s.Config, s.ConfigErr = config.Load(home)
 	s.Own = func(f func() error) error { return p.owning(home, f) }
@@ -91,6 +96,19 @@ func (p *program) examine(ctx context.Context, m doctor.Mending) ([]doctor.Findi
 		return nil
 	})
 	return list, err
+}
+
+// foreignHome says that a home is another user's, of which uid sees too little to judge it. Root sees all.
+func foreignHome(home string, uid int) error {
+	info, err := os.Stat(home)
+	owner := uid
+	if err == nil {
+		owner = int(info.Sys().(*syscall.Stat_t).Uid)
+	}
+	if !errors.Is(err, os.ErrPermission) && (owner == uid || uid == 0) {
+		return nil
+	}
+	return &kindError{fmt.Errorf("home %s is not yours: doctor would see only a part of it\nrun it as the user it belongs to, or as root", home), ipc.ErrDenied}
 }
 
 // looked lets the subject read and mend stores through a service.

@@ -3,11 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/storetest"
 )
@@ -53,5 +55,18 @@ func TestDoctorMendsAStoreInRest(t *testing.T) {
 	storetest.Integrity(t, path)
 	if got := storetest.Query(t, path, "SELECT count(*) FROM messages"); got[0] != "832" {
 		t.Errorf("%s messages are left", got[0])
+	}
+}
+
+func TestAHomeOfAnotherUserIsNotJudged(t *testing.T) {
+	home, own := t.TempDir(), os.Geteuid()
+	for _, tt := range []struct {
+		home   string
+		uid    int
+		denied bool
+	}{{home, own, false}, {home, own + 1, true}, {home, 0, false}, {filepath.Join(home, "none"), own + 1, false}} {
+		if err := foreignHome(tt.home, tt.uid); errors.Is(err, ipc.ErrDenied) != tt.denied {
+			t.Errorf("%s for %d: %v", tt.home, tt.uid, err)
+		}
 	}
 }

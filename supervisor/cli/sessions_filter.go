@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,25 +71,4 @@ func (f *sessionFilter) read(c *cobra.Command, now time.Time) (*controlv1.Sessio
 		}
 	}
 	return &f.SessionFilter, nil
-}
-
-// units of an age.
-var units = map[byte]time.Duration{'m': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}
-
-// parseWhen reads an age (90d, 12h, 30m, 2w, or a number of days) or a date as a time.
-func parseWhen(text string, now time.Time) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
-			return t, nil
-		}
-	}
-	number, unit := strings.TrimSpace(text), 24*time.Hour
-	if n := len(number); n > 1 && units[number[n-1]] != 0 {
-		number, unit = number[:n-1], units[number[n-1]]
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n < 0 || !(n*float64(unit) < float64(1<<62)) {
-		return time.Time{}, fmt.Errorf("that is no time (try 90d, 2w, 12h or 2026-01-31)")
-	}
-	return now.Add(-time.Duration(n * float64(unit))), nil
 }

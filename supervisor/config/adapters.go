@@ -87,7 +87,7 @@ func (p platform) byDefault(s Secrets) (bool, string) {
 }
 
 func (s *section) noAdapter(name string) string {
-	if near := suggest(name, s.asked); near != "" {
+	if near := Suggest(name, s.asked); near != "" {
 		return fmt.Sprintf("is not an adapter of this version (did you mean %s?)", near)
 	}
 	return "is not an adapter of this version; it has " + strings.Join(s.asked, ", ")

@@ -321,7 +321,7 @@ func (c *Config) readWorkers(s *section) {
 		s.asked = append(s.asked, e.key)
 		if !slices.Contains(names, e.key) && !strings.HasPrefix(e.key, pluginWorker) {
 			hint := strings.Join(names, ", ")
-			if near := suggest(e.key, names); near != "" {
+			if near := Suggest(e.key, names); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			s.r.problem(e.line, s.key(e.key), "is not a worker (%s)", hint)

@@ -218,7 +218,7 @@ func (s *section) warnRest() {
 }
 
 func (s *section) unknown(key string) string {
-	if near := suggest(key, s.asked); near != "" {
+	if near := Suggest(key, s.asked); near != "" {
 		return fmt.Sprintf("is not a key (did you mean %s?)", s.key(near))
 	}
 	return "is not a key"

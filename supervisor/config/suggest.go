@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// suggest returns the word of known that word was probably meant to be, or "" if none is near.
-func suggest(word string, known []string) string {
+// Suggest returns the word of known that word was probably meant to be, or "" if none is near.
+func Suggest(word string, known []string) string {
 	best, bestDistance := "", 1+len(word)/3
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), k); d <= bestDistance && (best == "" || d < bestDistance) {

@@ -177,7 +177,7 @@ func (s *section) choice(name string, dst *string, choices ...string) {
 		}
 	}
 	hint := ""
-	if near := suggest(v, choices); near != "" {
+	if near := Suggest(v, choices); near != "" {
 		hint = fmt.Sprintf(" (did you mean %s?)", near)
 	}
 	s.r.problem(e.line, s.key(name), "%s is none of %s%s", describe(e.node), strings.Join(choices, ", "), hint)

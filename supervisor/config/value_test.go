@@ -60,8 +60,8 @@ func TestSuggest(t *testing.T) {
 	for word, want := range map[string]string{
 		"limit": "limits", "Limits": "limits", "memroy": "memory", "fd": "fds", "restrat": "restart", "banana": "", "": "",
 	} {
-		if got := suggest(word, known); got != want {
-			t.Errorf("suggest(%q) = %q, want %q", word, got, want)
+		if got := Suggest(word, known); got != want {
+			t.Errorf("Suggest(%q) = %q, want %q", word, got, want)
 		}
 	}
 }

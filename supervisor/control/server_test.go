@@ -202,7 +202,7 @@ func TestAnUnknownWorkerIsNamedWithThoseThatExist(t *testing.T) {
 	conn, _ := serve(t, &parts{})
 	client := controlv1.NewControlClient(conn)
 	_, err := client.RestartWorker(t.Context(), &controlv1.RestartWorkerRequest{Name: "agnet-1"})
-	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `"agnet-1"`) || !strings.Contains(err.Error(), "agent-1]") {
+	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `worker "agnet-1": not found, did you mean agent-1? workers are agent-1`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -213,8 +213,14 @@ func TestNobodysLogIsNotFollowed(t *testing.T) {
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `"agnet-1"`) || !strings.Contains(err.Error(), "[agent-1 supervisor]") {
+	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `did you mean agent-1? workers are agent-1, supervisor`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestANameThatIsLikeNoneIsNotGuessed(t *testing.T) {
+	if err := ErrNoWorker("nobody", []string{"tools", "agent-1"}); err.Error() != `worker "nobody": not found; workers are tools, agent-1` {
+		t.Error(err)
 	}
 }
 

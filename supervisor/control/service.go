@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +12,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 )
 
@@ -199,7 +201,11 @@ func unixTime(seconds float64) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-// ErrNoWorker says that name is no worker, and which are.
+// ErrNoWorker says that name is no worker, which one was probably meant, and which there are.
 func ErrNoWorker(name string, names []string) error {
-	return fmt.Errorf("worker %q: %w; workers are %v", name, ipc.ErrNotFound, names)
+	hint := ";"
+	if near := config.Suggest(name, names); near != "" {
+		hint = ", did you mean " + near + "?"
+	}
+	return fmt.Errorf("worker %q: %w%s workers are %s", name, ipc.ErrNotFound, hint, strings.Join(names, ", "))
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
@@ -40,7 +41,7 @@ func (s Subject) holders() Finding {
 			return Finding{Name: "holders", State: Warn, Detail: err.Error()}
 		}
 		for _, h := range list {
-			if int64(h.PID) != own {
+			if int64(h.PID) != own && !slices.Contains(found, h.String()) { // it may hold each of the stores
 				found = append(found, h.String())
 			}
 		}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
@@ -16,6 +17,10 @@ func (w *Worker) Profile(ctx context.Context, r *workerv1.ProfileRequest) (*work
 		return nil, fmt.Errorf("worker %s does not serve: %w", w.spec.Name, ipc.ErrRefused)
 	}
 	p, err := b.profile(ctx, r)
+	if errors.Is(err, ipc.ErrGone) {
+		// Without its kind, which would tell the caller of the supervisor's end.
+		return nil, fmt.Errorf("worker %s ended before its profile was taken", w.spec.Name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("profile of worker %s: %w", w.spec.Name, err)
 	}
