@@ -10,12 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
 
 // ErrEdited says that somebody has changed a unit file since it was written.
 var ErrEdited = errors.New("was edited since it was written")
+
+// ErrForeign says that a unit serves another home than the one it was to be written or removed for.
+var ErrForeign = errors.New("serves another home")
+
+// ErrSlow says that the service manager did not answer in time; what it was asked for may still happen.
+var ErrSlow = errors.New("gave no answer in time")
 
 // A File is a unit file to be installed.
 type File struct {
@@ -28,6 +35,11 @@ type Installation struct {
 	Dir   string // where units are
 	User  bool   // of the user's own manager
 	Force bool   // overwrite and remove what somebody has edited
+	// Home is the home whose units these are: a service of another home is neither overwritten nor removed, with Force
+	// neither. Empty: whoever's.
+	Home string
+	// Limit bounds each call of the service manager; 0: ten minutes for what waits for the service, one for all else.
+	Limit time.Duration
 	// Run runs systemctl or systemd-analyze and returns what it printed; nil: the programs of this machine.
 	Run func(ctx context.Context, name string, args ...string) (string, error)
 }
@@ -57,6 +69,9 @@ func (in Installation) Install(ctx context.Context, files ...File) (changed []st
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			return nil, fmt.Errorf("install %s: %w", f.Name, err)
+		case in.foreign(old) != "":
+			return nil, fmt.Errorf("%s %w, %s: choose another name with --name, or remove it first: systemd uninstall --home %[3]s",
+				filepath.Join(in.Dir, f.Name), ErrForeign, in.foreign(old))
 		case bytes.Equal(old, sealed(f.Text)):
 			continue
 		case !pristine(old) && !in.Force:
@@ -105,6 +120,25 @@ func kept(text []byte) (lines string) {
 	return lines
 }
 
+// foreign returns the home that a service file serves if it is not ours, else nothing. A file of another make names none.
+func (in Installation) foreign(text []byte) string {
+	if in.Home == "" {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		start, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
+		if !ok {
+			continue
+		}
+		_, rest, ok := strings.Cut(start, " --home ")
+		word, isRun := strings.CutSuffix(rest, " run")
+		if ok && isRun && word != unitWord(in.Home) {
+			return word
+		}
+	}
+	return ""
+}
+
 // replaceFile writes a file that is whole or the old one at every moment.
 func replaceFile(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
@@ -140,6 +174,9 @@ func (in Installation) verify(ctx context.Context, files []File) error {
 	out, err := in.run(ctx, "systemd-analyze", args...)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil
+	}
+	if errors.Is(err, ErrSlow) {
+		return fmt.Errorf("systemd-analyze %s: %w", strings.Join(args, " "), err)
 	}
 	var bad []string
 	for line := range strings.Lines(out) {
@@ -181,6 +218,9 @@ func (in Installation) Uninstall(ctx context.Context, names ...string) (removed 
 		}
 		if err != nil {
 			return nil, fmt.Errorf("uninstall %s: %w", name, err)
+		}
+		if other := in.foreign(text); other != "" {
+			return nil, fmt.Errorf("%s %w, %s: nothing was stopped or removed; say --home %[3]s if that one is meant, or --name", path, ErrForeign, other)
 		}
 		if !pristine(text) && !in.Force {
 			return nil, fmt.Errorf("%s %w: remove it with --force", path, ErrEdited)
@@ -226,9 +266,19 @@ func (in Installation) systemctl(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// commandTimeout bounds systemctl: a start waits until the supervisor serves, which TimeoutStartSec bounds to three minutes,
-// and a stop for its drain.
-const commandTimeout = 10 * time.Minute
+// limit bounds a call: a start waits until the supervisor serves, which TimeoutStartSec bounds to three minutes, and a stop for
+// its drain. All else is answered at once by a manager that is well.
+func (in Installation) limit(args []string) time.Duration {
+	if in.Limit > 0 {
+		return in.Limit
+	}
+	for _, verb := range []string{"enable", "disable", "stop", "try-restart"} {
+		if slices.Contains(args, verb) {
+			return 10 * time.Minute
+		}
+	}
+	return time.Minute
+}
 
 func (in Installation) run(ctx context.Context, name string, args ...string) (string, error) {
 	if in.Run != nil {
@@ -238,10 +288,14 @@ func (in Installation) run(ctx context.Context, name string, args ...string) (st
 	if err != nil {
 		return "", exec.ErrNotFound
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	limit := in.limit(args)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(limited, path, args...)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("waited %s: the service manager %w", limit, ErrSlow)
+	}
 	return string(out), err
 }

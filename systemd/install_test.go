@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // recorded returns an installation into a folder of its own, and what it ran.
@@ -144,6 +145,35 @@ func TestUnitsAreWrittenWhereNoManagerRuns(t *testing.T) {
 		in.Dir = t.TempDir()
 		if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 1 {
 			t.Errorf("%v: %v %v", fault, changed, err)
+		}
+	}
+}
+
+func TestAManagerThatGivesNoAnswerIsWaitedForSoLongAndNoLonger(t *testing.T) {
+	bin := t.TempDir()
+	stuck := "#!/bin/sh\necho asked for $*\nexec sleep 1000\n"
+	for _, name := range []string{"systemctl", "systemd-analyze"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(stuck), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	in := Installation{Dir: t.TempDir(), User: true, Limit: 100 * time.Millisecond}
+	if err := in.Enable(t.Context(), "a.service"); !errors.Is(err, ErrSlow) || !strings.Contains(err.Error(), "systemctl --user enable --now a.service: waited 100ms") {
+		t.Errorf("enable: %v", err)
+	}
+	if _, err := in.Install(t.Context(), unitFile); !errors.Is(err, ErrSlow) {
+		t.Errorf("install: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(in.Dir, unitFile.Name), sealed(unitFile.Text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := in.Uninstall(t.Context(), unitFile.Name); !errors.Is(err, ErrSlow) || len(removed) > 0 {
+		t.Errorf("uninstall: removed %v, %v", removed, err)
+	}
+	for verb, want := range map[string]time.Duration{"enable": 10 * time.Minute, "disable": 10 * time.Minute, "daemon-reload": time.Minute} {
+		if got := (Installation{}).limit([]string{"--user", verb}); got != want {
+			t.Errorf("%s: %s", verb, got)
 		}
 	}
 }

@@ -141,7 +141,7 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 			if err != nil {
 				return err
 			}
-			in, err := installation(f.user, force)
+			in, err := p.installation(f.user, force)
 			if err != nil {
 				return err
 			}
@@ -180,11 +180,11 @@ func (p *program) enable(ctx context.Context, in systemd.Installation, f unitFla
 	}
 	if f.socket {
 		if err := in.MakeRoom(ctx, socket, service); err != nil {
-			return err
+			return installError(err)
 		}
 	}
 	if err := in.Enable(ctx, units...); err != nil {
-		return err
+		return installError(err)
 	}
 	for _, unit := range units {
 		fmt.Fprintln(p.out, unit, "is enabled and started")
@@ -201,7 +201,7 @@ func (p *program) systemdUninstall() *cobra.Command {
 		Example: "  hermes-supervisor systemd uninstall --user",
 		Args:    none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			in, err := installation(f.user, force)
+			in, err := p.installation(f.user, force)
 			if err != nil {
 				return err
 			}
@@ -227,8 +227,12 @@ func (p *program) systemdUninstall() *cobra.Command {
 // systemFolder is where an administrator's units are.
 const systemFolder = "/etc/systemd/system"
 
-func installation(user, force bool) (systemd.Installation, error) {
-	in := systemd.Installation{Dir: systemFolder, User: user, Force: force}
+func (p *program) installation(user, force bool) (systemd.Installation, error) {
+	home, err := p.resolvedHome()
+	if err != nil {
+		return systemd.Installation{}, err
+	}
+	in := systemd.Installation{Dir: systemFolder, User: user, Force: force, Home: home}
 	if user {
 		base, err := os.UserConfigDir()
 		if err != nil {
@@ -244,8 +248,11 @@ func installError(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w\nthe system's units need root: use sudo, or --user for your own service manager", err)
 	}
-	if errors.Is(err, systemd.ErrEdited) {
+	if errors.Is(err, systemd.ErrEdited) || errors.Is(err, systemd.ErrForeign) {
 		return &kindError{err, ipc.ErrRefused}
+	}
+	if errors.Is(err, systemd.ErrSlow) {
+		return &kindError{fmt.Errorf("%w\nlook with: systemctl list-jobs; then try again", err), ipc.ErrTimeout}
 	}
 	return err
 }
