@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +48,8 @@ type program struct {
 	runDir string
 	output string
 	hangup hangup
+	// silence is how long the supervisor may say nothing before it is taken for frozen; 0: the usual time.
+	silence time.Duration
 }
 
 const (
@@ -55,7 +58,11 @@ const (
 )
 
 func execute(ctx context.Context, args []string, s streams) int {
-	p := &program{streams: s}
+	return (&program{streams: s}).execute(ctx, args)
+}
+
+func (p *program) execute(ctx context.Context, args []string) int {
+	s := p.streams
 	root := p.root()
 	root.SetArgs(args)
 	root.SetIn(s.in)

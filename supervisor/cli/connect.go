@@ -40,7 +40,12 @@ func (p *program) connected(ctx context.Context, f func(grpc.ClientConnInterface
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return explain(f(conn), home)
+	silent := p.listenFor(ctx, conn)
+	err = f(conn)
+	if waited := silent(); waited > 0 {
+		err = fmt.Errorf("no sign of life for %s: the call %w", waited.Round(time.Second/10), ipc.ErrTimeout)
+	}
+	return explain(err, home)
 }
 
 // explain says what a failed call means for a person, where the error alone does not.
