@@ -23,9 +23,11 @@ KILLS    ?= 200
 # Of the large store that bench measures.
 STORE_MESSAGES ?= 1000000
 SOAK_TIME ?= 30m
+# Of each kind of traffic.
+VERDICT_MONTHS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test vet race e2e systemd-e2e chaos crash soak fuzz bench bench-peers lint gen install uninstall clean
+.PHONY: help build run test vet race e2e systemd-e2e chaos crash soak verdicts fuzz bench bench-peers lint gen install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +64,9 @@ crash: ## kill -9 a writing store KILLS times under full load: nothing answered 
 soak: ## half an hour (SOAK_TIME) of leaking, crashing, freezing, flooding workers, then chaos with SOAK messages
 	HERMES_SOAK=$(SOAK_TIME) go test -count=1 -v -timeout 24h -tags $(TAGS) -run Soak ./supervisor
 	@$(MAKE) -s chaos MESSAGES=$(SOAK)
+
+verdicts: ## leaks of known speed and VERDICT_MONTHS months of traffic without one: times to the verdict, false alarms
+	go test -count=1 -v -timeout 2h -run 'TimeToVerdict|Month' ./supervisor/leak -args -months $(VERDICT_MONTHS) -seed 100
 
 fuzz: ## each parser for 30 s
 	@set -e; grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read d; do \

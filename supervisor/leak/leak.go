@@ -80,6 +80,7 @@ type profile struct {
 	quietLate  float64 // the same for growth without work that has gone on for patience
 	lateShare  float64 // the same for growth with work that has gone on for patience
 	rushPoints int     // points in a row that show a rush
+	afterWork  float64 // seconds: what grew for less time while there was work may still be given back
 	room       float64 // taken for granted where there is no limit
 }
 
@@ -96,6 +97,7 @@ var profiles = [...]profile{
 	AnonymousBytes: {
 		unit: "bytes", least: 8 * mib, relative: 0.03,
 		quietShare: 0.2, quietMost: gib, share: 0.5, quietLate: 0.05, lateShare: 0.1, rushPoints: 15, room: gib,
+		afterWork: 15 * 60,
 	},
 }
 

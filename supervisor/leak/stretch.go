@@ -64,6 +64,7 @@ type rise struct {
 	first, last  int // the bins
 	from, to     float64
 	time         float64 // seconds
+	within       float64 // seconds in which all of it came: of a series of steps, from the first to the last
 	order        float64 // part of the steps that rise
 	steps        int     // of a series of steps
 	noise, slope float64 // filled in by measure
@@ -78,7 +79,8 @@ func (s *stretch) middle(j, k int) int {
 }
 
 func (s *stretch) between(first, last int) rise {
-	return rise{first: first, last: last, from: s.kept[first], to: s.kept[last], time: s.at[last] - s.at[first]}
+	time := s.at[last] - s.at[first]
+	return rise{first: first, last: last, from: s.kept[first], to: s.kept[last], time: time, within: time}
 }
 
 // steady finds growth that is spread over the stretch and goes on: the steps between the medians of its parts rise, and do
@@ -118,7 +120,7 @@ func (s *stretch) steady() (rise, bool) {
 func (s *stretch) stairs(least float64) (rise, bool) {
 	ground := least / binsKept
 	var run, lowest, highest float64
-	steps, last := 0, 0
+	steps, begin, last := 0, 0, 0
 	for i := 1; i < s.n; i++ {
 		if d := s.kept[i] - s.kept[i-1]; d > ground {
 			run += d
@@ -126,7 +128,7 @@ func (s *stretch) stairs(least float64) (rise, bool) {
 		}
 		if run >= least {
 			if steps == 0 {
-				lowest, highest = run, run
+				lowest, highest, begin = run, run, i
 			}
 			lowest, highest = min(lowest, run), max(highest, run)
 			steps, last = steps+1, i
@@ -134,7 +136,7 @@ func (s *stretch) stairs(least float64) (rise, bool) {
 		run = 0
 	}
 	r := s.between(0, last)
-	r.order, r.steps = 1, steps
+	r.order, r.steps, r.within = 1, steps, s.at[last]-s.at[begin]
 	return r, steps >= recurring && highest <= similar*lowest
 }
 

@@ -22,6 +22,20 @@ type traffic struct {
 	plugins, storm, until int
 	leak                  func(sec, turns int) (fds, bytes float64) // on top; nil: none
 	done                  int
+	demand                func(sec int) float64 // turns a day as it is at this second
+}
+
+// demands are the ways in which workers are asked for turns.
+var demands = map[string]func(sec int) float64{
+	"days and nights":  daysAndNights,
+	"around the clock": func(int) float64 { return 1500 },
+	"hardly ever":      func(int) float64 { return 6 },
+	"in bursts": func(sec int) float64 { // a quarter of an hour of every four
+		if sec%(4*3600) < 900 {
+			return 3000
+		}
+		return 0
+	},
 }
 
 type turn struct {
@@ -34,18 +48,18 @@ type session struct {
 	bytes        float64
 }
 
-func newTraffic(seed uint64) *traffic { return &traffic{rng: seeded(seed)} }
+func newTraffic(seed uint64) *traffic { return &traffic{rng: seeded(seed), demand: daysAndNights} }
 
 func (w *traffic) chance(perDay float64) bool { return w.rng.Float64() < perDay/86400 }
 
-// demand is the number of turns a day as it is now: few at night, fewer on Sundays.
-func (w *traffic) demand() float64 {
-	hour := float64(w.sec%86400) / 3600
+// daysAndNights has few turns at night, and fewer on Sundays.
+func daysAndNights(sec int) float64 {
+	hour := float64(sec%86400) / 3600
 	d := 20 + 900*math.Pow(max(0, math.Sin((hour-7)/16*math.Pi)), 2)
 	if hour < 7 || hour > 23 {
 		d = 20
 	}
-	if w.sec/86400%7 == 6 {
+	if sec/86400%7 == 6 {
 		d *= 0.3
 	}
 	return d
@@ -55,7 +69,7 @@ func (w *traffic) demand() float64 {
 func (w *traffic) next() (fds, bytes float64, idle bool) {
 	w.sec++
 	w.expire()
-	if w.chance(w.demand()) {
+	if w.chance(w.demand(w.sec)) {
 		w.begin(w.rng.ExpFloat64()*40, 4+w.rng.IntN(16), mib*(10+w.rng.ExpFloat64()*60))
 	}
 	if w.sec%86400 == 3*3600 { // the nightly job: many turns at once
@@ -89,6 +103,7 @@ func (w *traffic) next() (fds, bytes float64, idle bool) {
 
 func (w *traffic) begin(length float64, fds int, bytes float64) {
 	w.turns = append(w.turns, turn{end: w.sec + 2 + int(length), fds: fds, bytes: bytes})
+	w.spare -= min(w.spare, 0.7*bytes) // an allocator takes what it holds back first; a part is in too small pieces
 	for range 1 + w.rng.IntN(3) {
 		w.conns = append(w.conns, w.sec+90+int(length))
 	}

@@ -107,6 +107,9 @@ func (d *Detector) growth(s *stretch, limit float64) finding {
 	d.drive(&f, s)
 	f.need = d.needed(&f, room)
 	f.evident, f.proven = true, f.rush || f.grown() >= f.need
+	if f.work > 0 && !f.quiet && f.time >= shortest.Seconds() && f.within < p.afterWork {
+		f.proven = false // garbage of the turns, which no idle minute has yet given back
+	}
 	points := float64(s.n)
 	f.surety = f.order * f.grown() / (f.grown() + f.least/2) * points / (points + 1)
 	return f
