@@ -20,7 +20,8 @@ import (
 //     answer is in them, so one that was sent without us learning of it is only a stray "…".
 //  2. Their ids go to the supervisor (Retry), which stores them and asks again.
 //  3. Each is edited to its part of the answer. An edit of a known message may be repeated as often as needed: Telegram
-//     answers "not modified", which is success.
+//     answers "not modified", which is success. If an edit of the running turn had no answer, the last one is repeated
+//     when that edit cannot come any more: it would stand in the place of the answer for good.
 //
 // Files cannot be edited in, so a file whose sending got no answer is unknown; when the supervisor asks again, it goes
 // out with a mark that it may be there twice.
@@ -195,7 +196,24 @@ func (e *delivery) edit(ctx context.Context) (out gateway.Delivered, done bool) 
 		}
 		e.a.edited.put(e.ID, i+1)
 	}
+	if wait := e.overtaken(); wait > 0 {
+		e.a.edited.drop(e.ID)
+		return gateway.Retry(wait, "the answer is there; an earlier edit that had no answer may still replace it", e.ids()...), false
+	}
 	return out, true
+}
+
+// overtaken is how long an edit of the running turn, given up here or by a process before this one, may still reach the
+// platform behind the answer. It is written once more after that.
+func (e *delivery) overtaken() time.Duration {
+	if e.TurnID == "" || !e.a.set.Streaming {
+		return 0
+	}
+	wait := e.a.live.late(e.TurnID)
+	if e.a.shelf.inherited(e.TurnID) {
+		wait = max(wait, time.Until(e.a.started.Add(lateEdit)))
+	}
+	return wait
 }
 
 // inFlight is noted in place of the id of a file that is being sent.

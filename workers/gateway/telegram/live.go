@@ -21,6 +21,11 @@ const (
 	// maxInterval and maxStrikes end the streaming of a turn in a chat that is over its limit.
 	maxInterval = 10 * time.Second
 	maxStrikes  = 3
+	// lastCall is how long a request of a running turn still has when its answer is to be sent. One that is given up may
+	// reach the platform behind the answer, or leave a placeholder of which nobody knows the id.
+	lastCall = 400 * time.Millisecond
+	// lateEdit is how long after it was given up an edit may still reach the platform.
+	lateEdit = 3 * time.Second
 	// maxLive is how many messages show a turn that runs. A longer text is completed at the end.
 	maxLive = 4
 	// shownTools is how many of the last tool calls are listed, and maxToolLine how long a line of them may be, in runes.
@@ -44,7 +49,8 @@ type screen struct {
 	heard    time.Time
 	interval time.Duration
 	strikes  int
-	stopped  bool // nothing more is shown
+	stopped  bool      // nothing more is shown
+	late     time.Time // until when an edit that was given up may still come; zero: never
 
 	text   string
 	tools  []toolLine
@@ -81,6 +87,23 @@ func (l *live) known(turn string) bool {
 	defer l.mu.Unlock()
 	_, ok := l.turns[turn]
 	return ok
+}
+
+// cameLate notes that an edit had no answer.
+func (l *live) cameLate(s *screen) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.late = time.Now().Add(lateEdit)
+}
+
+// late is how long edits of a turn that were given up may still reach the platform.
+func (l *live) late(turn string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.turns[turn]; ok {
+		return time.Until(s.late)
+	}
+	return 0
 }
 
 // unplace forgets the messages of a turn, which were taken away.
@@ -240,8 +263,16 @@ func (a *Adapter) refresh(ctx context.Context, turn string, s *screen) (asked bo
 			s.texts[i] = placeholder
 			continue
 		}
-		done, err := a.sender.draft(ctx, s.target, s.ids[i], part)
+		if ctx.Err() != nil {
+			return asked
+		}
+		call, end := outliving(ctx, lastCall)
+		done, err := a.sender.draft(call, s.target, s.ids[i], part)
+		end()
 		asked = asked || done || err != nil
+		if mayHaveHappened(err) {
+			a.live.cameLate(s)
+		}
 		if !done {
 			s.refused(err)
 			return asked
@@ -251,13 +282,28 @@ func (a *Adapter) refresh(ctx context.Context, turn string, s *screen) (asked bo
 	return asked
 }
 
+// outliving returns a context that ends a while after ctx; end must be called.
+func outliving(ctx context.Context, by time.Duration) (out context.Context, end func()) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = pause(out, by)
+		cancel()
+	})
+	return out, func() { stop(); cancel() }
+}
+
 // place sends the placeholder of one more message.
 func (a *Adapter) place(ctx context.Context, turn string, s *screen) bool {
 	t := s.target
 	if len(s.ids) > 0 {
 		t.reply = 0
 	}
-	id, err := a.sender.send(ctx, t, text.Plain(placeholder), nil)
+	if ctx.Err() != nil {
+		return false
+	}
+	call, end := outliving(ctx, lastCall)
+	defer end()
+	id, err := a.sender.send(call, t, text.Plain(placeholder), nil)
 	if err != nil {
 		s.refused(err)
 		return false

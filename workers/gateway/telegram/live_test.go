@@ -278,3 +278,58 @@ func TestConversationsInAGroupStandBesideEachOther(t *testing.T) {
 		r.wantTexts(group, "Bob's", "Ann's")
 	})
 }
+
+// An edit that the platform works off slowly must not come behind the answer, whoever has given it up.
+func TestALateEditDoesNotReplaceTheAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		delay  time.Duration
+		killed bool
+		edits  int // of all
+	}{
+		"it is waited for":                    {delay: lastCall / 2, edits: 2},
+		"it is given up":                      {delay: 2 * time.Second, edits: 3},
+		"it is one of a process that is gone": {delay: time.Second, killed: true, edits: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.start()
+				r.show(to(ann), "turn_1", started(1))
+				r.bot.Fail(bottest.Fault{Kind: bottest.Late, Method: "editMessageText", Delay: c.delay, Times: 1})
+				ctx, cancel := context.WithCancel(t.Context())
+				event := said("Half an answer")
+				event.TurnId = "turn_1"
+				shown := make(chan struct{})
+				go func() { defer close(shown); r.a.Show(ctx, to(ann), event) }()
+				r.pass(10 * time.Millisecond)
+				cancel() // an answer is there
+				if <-shown; c.killed {
+					r.stop()
+					r.start()
+				}
+				r.deliver(gateway.Delivery{ID: 1, To: to(ann), Text: "The answer.", TurnID: "turn_1"})
+				r.pass(time.Minute)
+				r.wantTexts(ann, "The answer.")
+				if n := len(r.bot.Calls("editMessageText")); n != c.edits {
+					t.Errorf("%d edits, want %d", n, c.edits)
+				}
+			})
+		})
+	}
+}
+
+func TestAPlaceholderThatIsBeingSentIsNotLostToAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.start()
+		r.bot.Fail(bottest.Fault{Kind: bottest.SlowAfter, Method: "sendMessage", Delay: lastCall / 2, Times: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		event := started(1)
+		event.TurnId = "turn_1"
+		shown := make(chan struct{})
+		go func() { defer close(shown); r.a.Show(ctx, to(ann), event) }()
+		r.pass(10 * time.Millisecond)
+		cancel()
+		<-shown
+		r.deliver(gateway.Delivery{ID: 1, To: to(ann), Text: "The answer.", TurnID: "turn_1"})
+		r.wantTexts(ann, "The answer.")
+	})
+}

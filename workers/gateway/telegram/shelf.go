@@ -51,6 +51,8 @@ type shown struct {
 	Thread int    `json:"thread"`
 	IDs    []int  `json:"ids"`
 	At     int64  `json:"at"` // when it was noted, in Unix seconds
+
+	inherited bool // from an earlier process
 }
 
 func openShelf(dir string) (*shelf, error) {
@@ -185,6 +187,7 @@ func (s *shelf) readShown() error {
 			return err
 		}
 		if whole {
+			v.inherited = true
 			s.shown[v.Key] = v
 		}
 	}
@@ -201,7 +204,7 @@ func (s *shelf) setShown(v shown) error {
 		}
 		delete(s.shown, v.Key)
 	} else {
-		v.IDs, v.At = slices.Clone(v.IDs), time.Now().Unix()
+		v.IDs, v.At, v.inherited = slices.Clone(v.IDs), time.Now().Unix(), s.shown[v.Key].inherited
 		s.shown[v.Key] = v
 	}
 	if s.dir == "" {
@@ -223,6 +226,13 @@ func (s *shelf) shownOf(key string) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.shown[key].IDs)
+}
+
+// inherited says that an earlier process has sent messages that stand in for an answer.
+func (s *shelf) inherited(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown[key].inherited
 }
 
 // shownIn returns what is shown in a place.
