@@ -359,8 +359,12 @@ func (w *watcher) run(ctx context.Context) {
 			continue
 		}
 		pid := cmd.Process.Pid
+		held := databaseHolders(w.sys.home, pid)
+		if w.sys.process() != cmd {
+			continue // another supervisor started meanwhile, which holds them by right
+		}
 		w.samples++
-		for _, h := range databaseHolders(w.sys.home, pid) {
+		for _, h := range held {
 			w.holders[h]++
 		}
 		for _, p := range descendants(pid) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func ours(dir string) []process {
 	return found
 }
 
-// databaseHolders returns "pid command target" for each descriptor on a database file below home, except owner's.
+// databaseHolders returns "pid target" for each process that holds a database file below home, except owner's.
 func databaseHolders(home string, owner int) []string {
 	var found []string
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
@@ -77,7 +78,8 @@ func databaseHolders(home string, owner int) []string {
 			found = append(found, fmt.Sprintf("%d %s", pid, target))
 		}
 	}
-	return found
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 func TestProcessesSeesItself(t *testing.T) {
