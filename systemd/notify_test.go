@@ -104,19 +104,20 @@ func TestPingsStopWhileOneSourceStandsStill(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx) }()
+		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		setFrozen := func(f bool) { mu.Lock(); frozen = f; mu.Unlock() }
-		time.Sleep(21 * time.Second)
+		pass(21 * time.Second)
 		if pings != 4 {
 			t.Errorf("%d pings in two intervals, want 4", pings)
 		}
 		setFrozen(true)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if pings > 5 || !slices.Equal(stuckNames, []string{"writer"}) {
 			t.Errorf("%d pings while the writer stood still, told of %v", pings, stuckNames)
 		}
 		setFrozen(false)
 		before := pings
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if pings <= before {
 			t.Error("pings did not come back with progress")
 		}

@@ -111,7 +111,7 @@ func command(spec Spec) *exec.Cmd {
 func (p *process) adopt(variables []string, socketDir string) {
 	p.socketDir = socketDir
 	if p.spec.ownSocket() {
-		variables = append(variables, ipc.HostFDEnv+"="+strconv.Itoa(livenessFD+1+len(p.files)))
+		variables = append(variables, ipc.HostFDEnv+"="+strconv.Itoa(livenessFD+1+p.inherited()))
 	}
 	p.cmd.Env = environ(p.spec, p.mark, variables)
 	if p.spec.CgroupEnv == "" && !p.enforced.Memory && !p.enforced.Processes {
@@ -214,6 +214,13 @@ func (p *process) spawn() error {
 	again.Env, again.Stdout, again.Stderr, again.ExtraFiles = p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles
 	p.cmd = again
 	return p.cmd.Start()
+}
+
+// inherited is how many files the process gets beyond the usual ones; none if the start was broken off meanwhile.
+func (p *process) inherited() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.files)
 }
 
 // takeFiles hands the files over to who closes them: the start, or the end of a start that never came to it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
@@ -179,7 +180,7 @@ func (h *Host) Load(r *hostv1.LoadRequest, out grpc.ServerStreamingServer[hostv1
 		return err
 	}
 	h.mu.Lock()
-	session, rows := h.Session, slices.Clone(h.rows)
+	session, rows := proto.CloneOf(h.Session), slices.Clone(h.rows)
 	h.mu.Unlock()
 	if err := out.Send(&hostv1.LoadResponse{Session: session}); err != nil {
 		return err

@@ -457,13 +457,7 @@ func TestAMessageThatCannotBeStoredNowIsSaidOnceAndWaits(t *testing.T) {
 		{fmt.Errorf("accept: %w", ipc.ErrBusy), ""}, // ends by itself
 	} {
 		bubble(t, func(t *testing.T, r *rig) {
-			refused := true
-			r.host.refuse = func(gateway.Message) error {
-				if refused {
-					return c.err
-				}
-				return nil
-			}
+			r.host.fail(c.err)
 			r.start()
 			r.bot.Say(bottest.Post{From: ann, Text: "hello"})
 			r.bot.Say(bottest.Post{From: ann, Text: "are you there?"})
@@ -472,7 +466,7 @@ func TestAMessageThatCannotBeStoredNowIsSaidOnceAndWaits(t *testing.T) {
 			if c.says == "" && len(told) > 0 || c.says != "" && (len(told) != 1 || !strings.Contains(told[0], c.says)) {
 				t.Errorf("%v: told %q", c.err, told)
 			}
-			refused = false
+			r.host.fail(nil)
 			r.pass(time.Minute)
 			r.wantTaken("hello", "are you there?")
 		})
