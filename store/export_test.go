@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"io"
+	"os"
 	"time"
 )
 
@@ -83,4 +85,19 @@ func (s *State) Retain() {
 		s.w.retain()
 		return nil
 	})
+}
+
+// PretendDisk has the disk of every file be another one when it is asked for errors.
+func PretendDisk(disk io.ReaderAt) (restore func()) {
+	was := onDisk
+	onDisk = func(*os.File) io.ReaderAt { return disk }
+	return func() { onDisk = was }
+}
+
+// Looking says that the file, or its disk, is being looked at.
+func (s *State) Looking() (on bool) {
+	j := job{func(*conn) error { on = s.w.suspicion.stop != nil; return nil }, make(chan error, 1)}
+	s.w.jobs <- j
+	<-j.done
+	return on
 }

@@ -18,9 +18,11 @@ import (
 func init() {
 	children["write to a failing disk"] = writeToFailingDisk
 	children["use a disk that fails once"] = useDiskThatFailsOnce
+	children["write where the disk cannot be read"] = writeWhereDiskCannotBeRead
 }
 
-// failingCalls makes the next call of SQLite fail whose name is that of a file in the folder EIO, and removes that file.
+// failingCalls makes the next call of SQLite fail whose name is that of a file in the folder EIO, and removes that file; if
+// the file is a folder, it stays, and all calls fail.
 // Go itself does not call libc, so nothing else meets it.
 const failingCalls = `
 #define _GNU_SOURCE
@@ -35,7 +37,7 @@ static int fails(const char *call) {
 	const char *dir = getenv("EIO");
 	if (!dir) return 0;
 	snprintf(path, sizeof path, "%s/%s", dir, call);
-	if (unlink(path) != 0) return 0;
+	if (unlink(path) != 0 && errno != EISDIR) return 0;
 	errno = EIO;
 	return 1;
 }
@@ -76,6 +78,9 @@ func failingDisk(t *testing.T, dir string) (env []string, folder string) {
 
 // failNext makes the next call of that name fail.
 func failNext(call string) { _ = os.WriteFile(filepath.Join(os.Getenv("EIO"), call), nil, 0o600) }
+
+// failAll makes all calls of that name fail.
+func failAll(call string) { _ = os.Mkdir(filepath.Join(os.Getenv("EIO"), call), 0o700) }
 
 // writeToFailingDisk accepts messages while a call fails twice, and tells what it was answered.
 func writeToFailingDisk(args []string) error {
@@ -179,6 +184,51 @@ func TestADiskThatFailsOnceHasANameAndIsUsedAgain(t *testing.T) {
 				t.Fatal(err, p.errs.String())
 			}
 			storetest.Integrity(t, path)
+		})
+	}
+}
+
+// writeWhereDiskCannotBeRead meets an error while a request of the writer reads, from a disk that is broken or not.
+func writeWhereDiskCannotBeRead(args []string) error {
+	ctx := context.Background()
+	s, err := store.OpenState(ctx, args[0], store.Options{Readers: 1})
+	if err != nil {
+		return err
+	}
+	if args[1] == "broken" {
+		store.PretendDisk(badDisk{size: 1 << 20, bad: 5000})
+	}
+	_ = s.Ping(ctx)
+	failAll("read") // one that fails once is made up for by another attempt
+	_, err = s.DeleteSession(ctx, "s")
+	if !errors.Is(err, store.ErrFailed) {
+		return fmt.Errorf("the session was deleted: %w", err)
+	}
+	for s.Looking() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	h := s.Health()
+	fmt.Println(h.State, h.Condition)
+	if err := try(s, "later"); !errors.Is(err, store.ErrFailed) {
+		return fmt.Errorf("a message was taken: %w", err)
+	}
+	return nil // without Close, as after a kill
+}
+
+func TestADiskThatTheWriterCannotReadIsNotCalledDamage(t *testing.T) {
+	for disk, want := range map[string]string{"broken": "failed disk_error", "sound": "failed corrupt"} {
+		t.Run(disk, func(t *testing.T) {
+			path := manyRows(t, 20000) // more than the cache of the writer
+			env, _ := failingDisk(t, filepath.Dir(path))
+			p := startChildEnv(t, env, "write where the disk cannot be read", path, disk)
+			p.expect(want)
+			if err := p.wait(); err != nil {
+				t.Fatal(err, p.errs.String())
+			}
+			storetest.StateAt(t, path, store.Options{}) // the disk is well again
+			if n := storetest.Query(t, path, "SELECT count(*) FROM messages"); n[0] != "20000" {
+				t.Errorf("%v messages", n)
+			}
 		})
 	}
 }

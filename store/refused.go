@@ -76,8 +76,31 @@ func cannotOpen(err error) bool {
 	return c == sqlite3.ErrCantOpen || c == sqlite3.ErrPerm
 }
 
+// askTime is how long an opening asks a disk about what SQLite calls damage: some GiB.
+const askTime = 10 * time.Second
+
+// blameDisk tells damage from a disk that cannot be read. Nothing has the file open: a descriptor that is closed drops no
+// lock of SQLite's.
+func (d *database) blameDisk(ctx context.Context, err error) error {
+	if errors.Is(err, errWALHeld) || !errors.Is(explain(err), ErrFailed) {
+		return err
+	}
+	file, openErr := os.Open(d.path)
+	if openErr != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if why := diskFault(ctx, file, d.path); why != "" {
+		return fmt.Errorf("%s: %w", diskSays(d.path, why), syscall.EIO)
+	}
+	return err
+}
+
 // openRefused opens a store for reads alone, if err is one that can pass.
 func (d *database) openRefused(ctx context.Context, err error) error {
+	err = d.blameDisk(ctx, err)
 	name, state := d.refusalOf(err)
 	if name == "" || name == CondDamage && !d.kind.foreign {
 		return err
@@ -245,6 +268,7 @@ func (w *writer) attemptRevival(ctx context.Context, was seen) (o opened) {
 		}
 		o.close()
 	}
+	err = w.blameDisk(ctx, err)
 	name, state := w.refusalOf(err)
 	if name == "" {
 		name, state = CondIO, stateReadOnly

@@ -48,17 +48,32 @@ func (w *writer) lookThrough() {
 		return
 	}
 	s.last = time.Now()
-	ctx, stop := context.WithCancel(background)
-	s.stop = stop
 	file := w.guard.main
-	s.running.Go(func() {
+	s.begin(func(ctx context.Context) findings {
 		f := lookForDamage(ctx, w.path)
 		if f.data != "" || f.index != "" {
-			f.disk = readThrough(ctx, file)
+			f.disk = diskFault(ctx, file, w.path)
 		}
-		s.found <- f
+		return f
 	})
 	w.log.Warn("a read met damage; the file is looked through", "path", w.path)
+}
+
+// begin takes a look in the background.
+func (s *suspicion) begin(look func(context.Context) findings) {
+	ctx, stop := context.WithCancel(background)
+	s.stop = stop
+	s.running.Go(func() { s.found <- look(ctx) })
+}
+
+// askDisk finds out whether what the writer met is damage, or a disk that cannot be read. Nothing is written any more in
+// either case; a look that is taken already asks the disk, too.
+func (w *writer) askDisk() {
+	if w.suspicion.stop != nil || w.closing() {
+		return
+	}
+	file := w.guard.main
+	w.suspicion.begin(func(ctx context.Context) findings { return findings{disk: diskFault(ctx, file, w.path)} })
 }
 
 // judge makes what a look found a condition: with damaged data nothing more is written, an index is built again.
@@ -66,7 +81,11 @@ func (w *writer) judge(f findings) {
 	w.suspicion.stop()
 	w.suspicion.stop = nil
 	switch {
-	case w.readOnly.Load() || w.health.failure() != nil:
+	case w.readOnly.Load():
+	case f.disk != "" && w.health.holds(CondDamage): // the writer met it
+		w.health.only(CondIO, stateFailed, diskSays(w.path, f.disk), refusals)
+		w.log.Error("it is the disk, and no damage", "path", w.path, "error", f.disk)
+	case w.health.failure() != nil:
 	case f.disk != "":
 		w.readError(f.disk)
 	case f == findings{whole: true}:
@@ -81,8 +100,27 @@ func (w *writer) judge(f findings) {
 // readChunk is read at once.
 const readChunk = 1 << 20
 
-// readThrough reads an open file and says where the disk fails. It takes the descriptor that is there: a new one would drop
-// SQLite's locks when it is closed.
+// diskFault says where the disk cannot read a database or its WAL, "" for nowhere. main is the descriptor that is there: a
+// new one would drop SQLite's locks when it is closed. On a WAL there are none.
+func diskFault(ctx context.Context, main *os.File, path string) string {
+	if why := readThrough(ctx, onDisk(main)); why != "" {
+		return why
+	}
+	log, err := os.Open(path + "-wal")
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = log.Close() }()
+	if why := readThrough(ctx, log); why != "" {
+		return why + " of the write-ahead log"
+	}
+	return ""
+}
+
+// onDisk is what reads a file from its disk. Tests have one that fails.
+var onDisk = func(f *os.File) io.ReaderAt { return f }
+
+// readThrough reads an open file and says where the disk fails.
 func readThrough(ctx context.Context, file io.ReaderAt) string {
 	b := make([]byte, readChunk)
 	for at := int64(0); ctx.Err() == nil; at += readChunk {
@@ -98,9 +136,13 @@ func readThrough(ctx context.Context, file io.ReaderAt) string {
 
 // readError notes that the disk cannot be read.
 func (d *database) readError(why string) {
-	if d.health.set(CondIO, stateDegraded, fmt.Sprintf("the disk of %s reports an error: %s", d.path, why)) {
+	if d.health.set(CondIO, stateDegraded, diskSays(d.path, why)) {
 		d.log.Error("I/O error of a read", "path", d.path, "error", why)
 	}
+}
+
+func diskSays(path, why string) string {
+	return fmt.Sprintf("the disk of %s reports an error: %s", path, why)
 }
 
 // endLook ends a look that is taken when the loop has ended.

@@ -136,6 +136,7 @@ func (w *writer) notice(err error) {
 		}
 	case isDamage(err):
 		w.damaged(err)
+		w.askDisk()
 	case isIO(err):
 		w.ioError(err)
 	}
@@ -146,7 +147,7 @@ func (w *writer) notice(err error) {
 // not work, or it happens again, the store is given up: what was answered must not rest on such a disk.
 func (w *writer) ioError(err error) {
 	w.ioErrors++
-	detail := fmt.Sprintf("the disk of %s reports an error: %v", w.path, err)
+	detail := diskSays(w.path, err.Error())
 	w.log.Error("I/O error", "path", w.path, "error", err, "count", w.ioErrors)
 	w.conn.rollback()
 	if w.ioErrors > 1 || !w.cutWAL() {
