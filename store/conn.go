@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 )
@@ -23,6 +24,9 @@ type conn struct {
 	raw   *sqlite3.SQLiteConn
 	stmts map[string]*sql.Stmt
 	wrote bool // since the writer looked last
+
+	// held is told how long an opening has waited for a foreign lock, and 0 when it has it; nil: there was no such wait.
+	held func(waited time.Duration)
 }
 
 // dial opens one connection to path. params are those of the driver, pragmas run after it.

@@ -27,6 +27,9 @@ type Options struct {
 	// Reading opens a file that was opened before for reads alone: nothing is written, and no other program is waited for.
 	// A file that must be changed first is opened as ever.
 	Reading bool
+	// Waiting is told while an opening waits for another process, again and again, and with "" when that is over. It must not
+	// wait itself. nil: nobody is told, and the log has it.
+	Waiting func(what string)
 }
 
 // defaultReaders is enough to keep two cores busy; each costs two descriptors.
@@ -49,10 +52,11 @@ type database struct {
 	log     hclog.Logger
 	health  health
 	kind    kind
-	wal     bool   // false: a rollback journal
-	reading bool   // nobody wants it written
-	chosen  bool   // a rollback journal, by a person
-	guard   *guard // nil while the file cannot be written
+	wal     bool         // false: a rollback journal
+	waiting func(string) // of Options, until the file is open; may be nil
+	reading bool         // nobody wants it written
+	chosen  bool         // a rollback journal, by a person
+	guard   *guard       // nil while the file cannot be written
 	readers *readers
 	count   int             // of readers
 	viewed  *scratch.Folder // with the copy that they read while the file cannot be; nil: none
@@ -74,7 +78,7 @@ const oldestSQLite = 3051003
 
 // open opens or creates the file at path.
 func open(ctx context.Context, path string, k kind, o Options) (*database, error) {
-	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), keep: o.Keep, chosen: o.Rollback, now: o.Now, log: o.Log}
+	d := &database{name: strings.TrimSuffix(filepath.Base(path), ".db"), path: resolve(path), keep: o.Keep, chosen: o.Rollback, now: o.Now, log: o.Log, waiting: o.Waiting}
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -135,6 +139,7 @@ func (d *database) openWriter(ctx context.Context) (o opened, err error) {
 	if o.conn, err = d.dial(place); err != nil {
 		return o, err
 	}
+	o.conn.held = d.openingWaits()
 	if size := sizeOf(d.path); unclean && size <= checkLimit || d.health.holds(CondDamage) {
 		indexDamaged, err := quickCheck(o.conn)
 		if err == nil && indexDamaged {
@@ -267,6 +272,7 @@ func (d *database) run(o *opened, k kind, at seen) {
 	} else {
 		d.w.take(*o)
 	}
+	d.waiting = nil // what the loop waits for is in the health
 	go d.w.loop()
 }
 

@@ -198,3 +198,50 @@ func FuzzLockLine(f *testing.F) {
 	f.Add("1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120")
 	f.Fuzz(func(t *testing.T, line string) { store.LockLine(line, 5678, 120) })
 }
+
+// An opening that has to wait says for whom, in either journal mode, and is not ended by it.
+func TestAnOpeningSaysForWhomItWaits(t *testing.T) {
+	for _, rollback := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rollback journal %v", rollback), func(t *testing.T) {
+			path := t.TempDir() + "/state.db"
+			if err := openStateWith(t, path, store.Options{Rollback: rollback}).Close(); err != nil {
+				t.Fatal(err)
+			}
+			holder := startChild(t, "hold the lock", path)
+			holder.expect("held")
+			said := make(chan string, 1000)
+			opened := make(chan error, 1)
+			var log bytes.Buffer // written to by one goroutine, which has ended when it is read
+			go func() {
+				s, err := store.OpenState(context.Background(), path, store.Options{
+					Rollback: rollback, Waiting: func(what string) { said <- what }, Log: hclog.New(&hclog.LoggerOptions{Output: &log}),
+				})
+				if err == nil {
+					err = s.Close()
+				}
+				opened <- err
+			}()
+			want := fmt.Sprintf("pid %d (", holder.cmd.Process.Pid)
+			if what := <-said; !strings.HasPrefix(what, want) || !strings.Contains(what, "holds the write lock of "+path) {
+				t.Errorf("said %q, want %s…", what, want)
+			}
+			if err := holder.wait(); err != nil {
+				t.Fatal(err, holder.errs.String())
+			}
+			if err := <-opened; err != nil {
+				t.Fatal(err)
+			}
+			close(said)
+			last := "nothing"
+			for what := range said {
+				last = what
+			}
+			if last != "" {
+				t.Errorf("in the end it says %q", last)
+			}
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log has %s", log.String())
+			}
+		})
+	}
+}

@@ -64,12 +64,37 @@ func lockPause(waited time.Duration) time.Duration {
 
 // tellHolder puts into health who holds the lock, and into the log once.
 func (w *writer) tellHolder(waited time.Duration, named *bool) {
-	detail := fmt.Sprintf("%s holds the write lock of %s for %.0f s", lockHolder(w.path), w.path, waited.Seconds())
+	detail := lockDetail(w.path, waited)
 	w.health.set(CondLock, stateDegraded, detail)
 	w.troubled = true
 	if !*named {
 		*named = true
 		w.log.Warn("waiting for the write lock", "detail", detail)
+	}
+}
+
+func lockDetail(path string, waited time.Duration) string {
+	return fmt.Sprintf("%s holds the write lock of %s for %.0f s", lockHolder(path), path, waited.Seconds())
+}
+
+// openingWaits returns what tells of an opening that waits for the lock: the log once, and who opens it each time.
+func (d *database) openingWaits() func(waited time.Duration) {
+	named := false
+	return func(waited time.Duration) {
+		detail := ""
+		if waited > 0 {
+			detail = lockDetail(d.path, waited)
+		}
+		switch {
+		case waited > 0 && !named:
+			named = true
+			d.log.Warn("waiting for the write lock before the file is opened", "detail", detail, "at most", patience)
+		case waited == 0:
+			d.log.Info("the wait for the write lock is over", "path", d.path)
+		}
+		if d.waiting != nil {
+			d.waiting(detail)
+		}
 	}
 }
 
@@ -82,15 +107,21 @@ func allGone(batch []*request) bool {
 	return len(batch) > 0
 }
 
-// walWriteLock is the byte of the -shm file that a writer in WAL mode locks.
-const walWriteLock = 120
+// What a writer locks: in WAL mode a byte of the -shm file, with a rollback journal one of the file itself.
+var writeLocks = []struct {
+	suffix string
+	at     int64
+}{{"-shm", 120}, {"", 0x40000001}}
 
 // lockHolder names the process that holds the write lock of the database at path, from /proc/locks.
 func lockHolder(path string) string {
 	const unknown = "another process"
-	var st syscall.Stat_t
-	if syscall.Stat(path+"-shm", &st) != nil {
-		return unknown
+	inodes := make([]uint64, len(writeLocks))
+	for i, l := range writeLocks {
+		var st syscall.Stat_t
+		if syscall.Stat(path+l.suffix, &st) == nil {
+			inodes[i] = st.Ino
+		}
 	}
 	f, err := os.Open("/proc/locks")
 	if err != nil {
@@ -98,15 +129,17 @@ func lockHolder(path string) string {
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		pid, ok := lockLine(lines.Text(), st.Ino, walWriteLock)
-		if !ok || pid == os.Getpid() {
-			continue
+		for i, l := range writeLocks {
+			pid, ok := lockLine(lines.Text(), inodes[i], l.at)
+			if !ok || pid == os.Getpid() {
+				continue
+			}
+			if pid <= 0 {
+				return unknown
+			}
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			return fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(name)))
 		}
-		if pid <= 0 {
-			return unknown
-		}
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		return fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(name)))
 	}
 	return unknown
 }

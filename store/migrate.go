@@ -132,15 +132,29 @@ func step(ctx context.Context, c, scratch *conn, m migration) error {
 	return nil
 }
 
-// beginMigration waits for a foreign writer as long as ctx and patience allow.
+// beginMigration waits for a foreign writer as long as ctx and patience allow, and says so.
 func beginMigration(ctx context.Context, c *conn) error {
+	// Each try waits in C, where nothing is said and no ctx ends it.
+	if err := c.script("PRAGMA busy_timeout = 500"); err != nil {
+		return err
+	}
+	defer func() { _ = c.script("PRAGMA busy_timeout = 5000") }()
+	told := false
 	for start := time.Now(); ; {
-		err := c.exec("BEGIN IMMEDIATE") // each try waits up to the busy timeout of the connection
-		if err == nil || !isBusy(err) || time.Since(start) > patience {
+		err := c.exec("BEGIN IMMEDIATE")
+		waited := time.Since(start)
+		if !isBusy(err) || waited > patience {
+			if told {
+				c.held(0)
+			}
 			return err
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w while waiting for the write lock: %w", ctx.Err(), explain(err))
+		}
+		if c.held != nil {
+			told = true
+			c.held(waited)
 		}
 	}
 }

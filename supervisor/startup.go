@@ -84,3 +84,17 @@ func (s *supervisor) starting(ctx context.Context) {
 	s.served = func() { cancel(); <-done }
 	s.onClose(s.served)
 }
+
+// waitsFor says what the start waits for, "" for nothing any more, and asks for the time: the wait itself is limited. Stores
+// that are opened later (a board) tell as well, which is no business of the service manager.
+func (s *supervisor) waitsFor(what string) {
+	if s.state.Load() != stateStarting {
+		return
+	}
+	status := stateStarting
+	if what != "" {
+		status += ": " + what
+	}
+	s.say(s.notify.Status(status))
+	s.say(s.notify.ExtendTimeout(startExtend))
+}

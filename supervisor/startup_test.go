@@ -2,9 +2,15 @@ package supervisor
 
 import (
 	"context"
+	"net"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/hermes-supervisor/hermes-supervisor/systemd"
 )
 
 func TestAStartGetsMoreTimeOnlyWhileItGetsOn(t *testing.T) {
@@ -51,5 +57,36 @@ func TestAProcessThatWaitsMakesNoEffort(t *testing.T) {
 	}
 	if !ownEffort().since(before) {
 		t.Errorf("work is not seen (%d)", sum)
+	}
+}
+
+// A start that waits for another program says so where a person looks for it, and only as long as it is a start.
+func TestAStartSaysWhatItWaitsFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = manager.Close() }()
+	t.Setenv("NOTIFY_SOCKET", path)
+	notify, err := systemd.NewNotifier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &supervisor{notify: notify, log: hclog.NewNullLogger()}
+	s.state.Store(stateStarting)
+	s.waitsFor("pid 7 (hermes) holds the lock")
+	s.waitsFor("")
+	s.state.Store(stateReady)
+	s.waitsFor("pid 7 (hermes) holds the lock of a board")
+	s.say(notify.Status("end"))
+	for _, want := range []string{
+		"STATUS=starting: pid 7 (hermes) holds the lock", "EXTEND_TIMEOUT_USEC=30000000", "STATUS=starting", "EXTEND_TIMEOUT_USEC=30000000", "STATUS=end",
+	} {
+		b := make([]byte, 1024)
+		n, err := manager.Read(b)
+		if err != nil || string(b[:n]) != want {
+			t.Errorf("the service manager got %q, %v, want %q", b[:n], err, want)
+		}
 	}
 }

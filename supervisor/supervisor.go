@@ -239,7 +239,7 @@ func (s *supervisor) openStores(ctx context.Context) (err error) {
 	if err := s.finishRestore(home); err != nil {
 		return err
 	}
-	options := store.Options{Now: s.now, Log: s.log.Named("store"), Keep: s.o.Config.Supervisor.Retention}
+	options := store.Options{Now: s.now, Log: s.log.Named("store"), Keep: s.o.Config.Supervisor.Retention, Waiting: s.waitsFor}
 	// Events and boards are read by people and once in a while; the store's own number of readers is for turns. Each is a
 	// quarter MiB of page cache, schema and statements, and two descriptors.
 	seldom := options
