@@ -19,7 +19,6 @@ import (
 // nothing.
 type cgroup struct {
 	dir    string
-	self   *os.File // the folder, for a process to be born in
 	events *os.File // memory.events, nil where the kernel holds no limit of memory
 	memory int64    // bytes that the kernel lets it have, 0: any
 	pids   bool     // the kernel holds a limit of processes
@@ -113,14 +112,14 @@ func (g *cgroup) limit(l Limits) {
 	g.events, _ = os.Open(filepath.Join(g.dir, "memory.events"))
 }
 
-// open makes the folder known to a process that is to be born in it. Only a limit is worth it: what a worker of ours leaves behind
-// is found without.
+// open opens the folder for a process that is to be born in it, who calls closes it. Only a limit is worth it: what a worker of
+// ours leaves behind is found without.
 func (g *cgroup) open() *os.File {
 	if g == nil || g.memory == 0 && !g.pids {
 		return nil
 	}
-	g.self, _ = os.OpenFile(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	return g.self
+	dir, _ := os.OpenFile(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return dir
 }
 
 // kills returns how many processes in the cgroup the kernel has ended for its limit of memory.
@@ -186,7 +185,7 @@ func (g *cgroup) remove() {
 	if g == nil {
 		return
 	}
-	_, _ = g.self.Close(), g.events.Close() // nil files only return an error
+	_ = g.events.Close() // nil only returns an error
 	_ = syscall.Rmdir(g.dir)
 }
 

@@ -201,6 +201,7 @@ func (p *process) Start(context.Context) error {
 func (p *process) spawn() error {
 	if p.spec.CgroupEnv == "" {
 		if dir := p.group.open(); dir != nil {
+			defer func() { _ = dir.Close() }()
 			p.cmd.SysProcAttr.UseCgroupFD, p.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 		}
 	}
