@@ -75,6 +75,7 @@ fuzz: ## each parser for 30 s
 
 bench: build ## measure the running system and the store; tables, and JSON in bench/results
 	go run -tags $(TAGS) ./bench -bin $(BIN) -json bench/results/system.json
+	go test -run '^$$' -bench Rounds -benchtime 60x ./supervisor/sample
 	go test -tags $(TAGS) -run '^$$' -bench Against -benchtime 1x ./store
 	STORE_MESSAGES=$(STORE_MESSAGES) go test -tags $(TAGS) -run '^$$' -bench Large -benchtime 1x -timeout 2h ./store
 

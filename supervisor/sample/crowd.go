@@ -127,6 +127,14 @@ func (c *crowd) adopt() {
 	}
 }
 
+// anew says whether what below returns is read in this round, or what was known before.
+func (c *crowd) anew(first bool) bool {
+	if !c.lists {
+		return c.stirred
+	}
+	return first || c.walk || c.stirred
+}
+
 // below returns the processes below pid; known are those of the last round. For a pid that is looked at for the first time
 // all are searched for.
 func (c *crowd) below(pid int, known []Stat, first bool) []Stat {

@@ -89,6 +89,20 @@ func (p Proc) use(pid int) (Process, error) {
 	return r, nil
 }
 
+// relative reads what a Family adds up of a process whose stat is known. It is read for all that run below a worker, each
+// second: status, which has the same numbers and more, takes the kernel ten times as long to write as statm.
+func (p Proc) relative(s Stat) (Process, error) {
+	data, release, err := p.read(s.PID, "statm")
+	if err != nil {
+		return Process{}, err
+	}
+	defer release()
+	r := Process{Stat: s}
+	r.RSS, r.Anon = parseStatm(data)
+	r.FDs, err = p.FDs(s.PID)
+	return r, err
+}
+
 // Stat reads /proc/PID/stat.
 func (p Proc) Stat(pid int) (Stat, error) {
 	data, release, err := p.read(pid, "stat")

@@ -13,10 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tree makes a small proc file system of files: an agent (100) with a shell (200) that has a sleep (201) in a session of
 // its own, a zombie (300), and one (400) whose stat was cut.

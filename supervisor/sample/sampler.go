@@ -114,9 +114,10 @@ func (s *Sampler) tick(now time.Time) {
 		case r.alone:
 			r.add(now, r.now, Family{}, nil)
 		default:
+			anew := s.crowd.anew(!r.looked)
 			below := s.crowd.below(r.pid, r.Descendants(), !r.looked)
 			r.looked = true
-			r.add(now, r.now, s.family(r, below), below)
+			r.add(now, r.now, s.family(r, below, anew), below)
 		}
 	}
 	s.ticks.Add(1)
@@ -160,8 +161,9 @@ func (r *Series) use() (Process, error) {
 	return p, err
 }
 
-// family adds up what is below a process. What sleeps there is not read again.
-func (s *Sampler) family(r *Series, below []Stat) Family {
+// family adds up what is below a process, whose stats were read in this round if anew says so. What sleeps there is not read
+// again.
+func (s *Sampler) family(r *Series, below []Stat, anew bool) Family {
 	var f Family
 	known := r.kin
 	r.kin = nil
@@ -169,7 +171,7 @@ func (s *Sampler) family(r *Series, below []Stat) Family {
 		r.kin = make(map[int]memo, len(below))
 	}
 	for _, d := range below {
-		p, err := s.relative(r, known[d.PID], d)
+		p, err := s.relative(r, known[d.PID], d, anew)
 		if err != nil || p.Start != d.Start || p.Zombie() {
 			continue
 		}
@@ -196,13 +198,20 @@ func (r *Series) stirring() uint8 {
 }
 
 // relative reads one process below another, or remembers what it read.
-func (s *Sampler) relative(r *Series, m memo, d Stat) (Process, error) {
+func (s *Sampler) relative(r *Series, m memo, d Stat, anew bool) (Process, error) {
 	if !s.proc.kernel() {
 		return s.proc.use(d.PID)
 	}
 	spent, known := m.asleep(d.PID)
 	if !known || m.seen.Start != d.Start {
-		p, err := s.proc.use(d.PID)
+		if !anew {
+			now, err := s.proc.Stat(d.PID)
+			if err != nil {
+				return Process{}, err
+			}
+			d = now
+		}
+		p, err := s.proc.relative(d)
 		if err != nil {
 			return p, err
 		}

@@ -3,9 +3,7 @@ package sample
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,7 +142,7 @@ func TestSamplerSavesTheTable(t *testing.T) {
 	if n := below(); n != 2 {
 		t.Errorf("%d below although no process was made", n)
 	}
-	if f := s.family(&Series{}, list()); f.Processes != 1 {
+	if f := s.family(&Series{}, list(), false); f.Processes != 1 {
 		t.Errorf("a process that is gone counts: %+v", f)
 	}
 	if err := os.WriteFile(filepath.Join(string(p), "loadavg"), []byte("0 0 0 1/1 16566\n"), 0o600); err != nil {
@@ -177,51 +175,4 @@ func TestRingsHoldAnHourAndADay(t *testing.T) {
 	if got := r.Seconds(2); len(got) != 2 || got[1].FDs != last {
 		t.Errorf("newest two: %+v", got)
 	}
-}
-
-// The price of one round for eight workers, which is paid every second.
-func BenchmarkTickOfEightWorkers(b *testing.B) {
-	s := NewSampler(System, 0)
-	for range 8 {
-		cmd := exec.Command("sleep", "1000")
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
-		defer func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}()
-		if _, err := s.Watch(cmd.Process.Pid); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportAllocs()
-	began := benchTime(b)
-	for b.Loop() {
-		s.tick(time.Now())
-	}
-	b.ReportMetric(float64((benchTime(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
-}
-
-// benchTime is what counts on a machine that others use too.
-func benchTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func BenchmarkTable(b *testing.B) {
-	n := 0
-	began := benchTime(b)
-	for b.Loop() {
-		t, err := System.Table()
-		if err != nil {
-			b.Fatal(err)
-		}
-		n = len(t)
-	}
-	b.ReportMetric(float64((benchTime(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
-	b.ReportMetric(float64(n), "processes")
 }
