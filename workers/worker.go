@@ -199,6 +199,8 @@ func (w *worker) closeRole() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
+			w.mu.Lock() // a start that goes on ends first: its context is over
+			defer w.mu.Unlock()
 			w.role.Close()
 		}()
 		select {
