@@ -39,6 +39,7 @@ func targetOf(to gateway.To) (t target, ok bool) {
 type sender struct {
 	client *client
 	limits *limits
+	trails *trails
 
 	mu    sync.Mutex
 	moved map[int64]int64     // groups that became supergroups
@@ -46,7 +47,7 @@ type sender struct {
 }
 
 func newSender(c *client, l *limits) *sender {
-	return &sender{client: c, limits: l, moved: map[int64]int64{}, gone: map[target]struct{}{}}
+	return &sender{client: c, limits: l, trails: &trails{chats: map[int64]*trail{}}, moved: map[int64]int64{}, gone: map[target]struct{}{}}
 }
 
 // sent is what is needed of a message that was sent. The rest of the answer may hold anything.
@@ -61,12 +62,14 @@ func (s *sender) send(ctx context.Context, t target, body text.Styled, markup mo
 		p := &bot.SendMessageParams{ChatID: t.chat, MessageThreadID: t.thread, Text: body.Text, Entities: entities(body), ReplyMarkup: markup}
 		p.ReplyParameters = replyTo(t)
 		var m sent
+		before := s.trails.begin(t.chat, t.reply)
 		err := s.client.call(ctx, "sendMessage", p, &m)
 		if isFormat(err) {
 			p.Entities, p.Text = nil, plain(body)
 			err = s.client.call(ctx, "sendMessage", p, &m)
 		}
 		id = m.ID
+		s.trails.end(t.chat, before, id, markup == nil && body.Text == placeholder, err)
 		return err
 	})
 	return id, err
@@ -108,6 +111,21 @@ func (s *sender) editNow(ctx context.Context, t target, id int, body text.Styled
 		return nil
 	}
 	return err
+}
+
+// isPlaceholder says whether a message is a placeholder of the bot. Nothing else is changed by the question.
+func (s *sender) isPlaceholder(ctx context.Context, t target, id int) (is bool, err error) {
+	err = s.to(ctx, t, change, func(t target) error {
+		p := &bot.EditMessageTextParams{ChatID: t.chat, MessageID: id, Text: placeholder}
+		return s.client.call(ctx, "editMessageText", p, nil)
+	})
+	switch {
+	case isNotModified(err):
+		return true, nil
+	case isNotEditable(err):
+		return false, nil
+	}
+	return false, err
 }
 
 // draft edits a message on the way to its final text, if there is room for that now. done is false if there is not.

@@ -17,7 +17,7 @@ import (
 // How an answer gets to a chat once, whatever fails between:
 //
 //  1. Placeholders are sent, one for each message that the answer needs, or taken from what Show has sent. Nothing of the
-//     answer is in them, so one that was sent without us learning of it is only a stray "…".
+//     answer is in them, so one that was sent without us learning of it is only a stray "…", which is looked for (strays.go).
 //  2. Their ids go to the supervisor (Retry), which stores them and asks again.
 //  3. Each is edited to its part of the answer. An edit of a known message may be repeated as often as needed: Telegram
 //     answers "not modified", which is success. If an edit of the running turn had no answer, the last one is repeated
@@ -172,7 +172,7 @@ func (e *delivery) placeholder(ctx context.Context, part int) (int, error) {
 	if part > 0 {
 		t.reply = 0
 	}
-	return e.a.sender.send(ctx, t, text.Plain(placeholder), nil)
+	return e.a.sender.placeholder(ctx, t)
 }
 
 // again asks the supervisor to store the ids and to go on.

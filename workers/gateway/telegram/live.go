@@ -303,7 +303,7 @@ func (a *Adapter) place(ctx context.Context, turn string, s *screen) bool {
 	}
 	call, end := outliving(ctx, lastCall)
 	defer end()
-	id, err := a.sender.send(call, t, text.Plain(placeholder), nil)
+	id, err := a.sender.placeholder(call, t)
 	if err != nil {
 		s.refused(err)
 		return false

@@ -179,6 +179,9 @@ func (a *Adapter) do(ctx context.Context, j *job, old *tooOld) error {
 		return a.pressed(ctx, j.press)
 	}
 	m, me := j.msgs[0], *a.me.Load()
+	for _, one := range j.msgs {
+		a.sender.trails.saw(one.Chat.ID, one.ID)
+	}
 	if m.MigrateToChatID != 0 {
 		a.sender.move(m.Chat.ID, m.MigrateToChatID)
 	}

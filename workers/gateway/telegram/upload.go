@@ -30,6 +30,8 @@ func (s *sender) sendFile(ctx context.Context, t target, f gateway.OutFile, agai
 	var id int
 	err := s.to(ctx, t, fresh, func(t target) error {
 		var err error
+		before := s.trails.begin(t.chat, 0)
+		defer func() { s.trails.end(t.chat, before, id, false, err) }()
 		id, err = s.upload(ctx, t, method, field, f, again)
 		if method != "sendDocument" && codeOf(err) == 400 && !isNoThread(err) && !isChatGone(err) {
 			// Not a picture or a voice after all, or one that Telegram will not show: as it is, then.
