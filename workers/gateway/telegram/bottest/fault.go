@@ -18,12 +18,12 @@ const (
 	Hang                            // no effect and no answer until the client gives up
 	SlowBefore                      // everything happens after Delay; a client that gives up meanwhile prevents it
 	SlowAfter                       // it has its effect, the answer comes after Delay
-	Late                            // it has its effect after Delay, also if the client has given up
 	Garbage                         // answered with a page that is not JSON, with Status or 200, without effect
+	Late                            // it has its effect after Delay, also if the client has given up; the test must last as long
 )
 
 func (k FaultKind) String() string {
-	return [...]string{"", "refused", "cut before", "cut after", "hung", "slow before", "slow after", "late", "garbage"}[k]
+	return [...]string{"", "refused", "cut before", "cut after", "hung", "slow before", "slow after", "garbage", "late"}[k]
 }
 
 // A Fault is due for the next Times requests that match, or for ever if Times is 0.
