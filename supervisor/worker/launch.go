@@ -245,12 +245,12 @@ func (l *launcher) dialOptions(inst *instance) []grpc.DialOption {
 		inst.mu.Unlock()
 		return open(ctx, desc, cc, method, opts...)
 	}
-	return append(ipc.DialOptions(),
+	return append(append(ipc.DialOptions(),
 		grpc.WithChainStreamInterceptor(catch),
 		grpc.WithBlock(),                    //nolint:staticcheck // deprecated for good reasons that are not ours
 		grpc.WithTimeout(l.env.Timing.Dial), //nolint:staticcheck // only with WithBlock
 		grpc.WithReturnConnectionError(),    //nolint:staticcheck // only with WithBlock
-	)
+	), l.env.dial...)
 }
 
 // serveHost offers the host services to the worker. It returns when the worker can dial them.

@@ -98,6 +98,8 @@ type Env struct {
 	RunDir   string // where sockets are; CheckRunDir says whether it will do
 	Version  string // of the supervisor; a built-in worker must be of the same
 	Timing   Timing
+
+	dial []grpc.DialOption // more options of connections to workers; nil but in tests
 }
 
 // Timing bounds each step in a worker's life. Zero fields take the value of DefaultTiming.
