@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -108,11 +109,22 @@ func (e *RemoteError) Error() string {
 // Unwrap returns the kind, so that errors.Is(err, ipc.ErrLeaseLost) works for the caller.
 func (e *RemoteError) Unwrap() error { return e.kind }
 
+// tooLarge says whether gRPC itself has refused a message for its size, at either end. Its code for it is that of a peer that is
+// busy, for which callers try again; this one will never pass.
+func tooLarge(s *status.Status) bool {
+	text := s.Message()
+	own := strings.HasPrefix(text, "grpc: ") || strings.HasPrefix(text, "trying to send message")
+	return own && s.Code() == codes.ResourceExhausted && strings.Contains(text, "larger than max")
+}
+
 // FromStatus turns what a gRPC call returned into a *RemoteError of one of the kinds above.
 func FromStatus(method string, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
+	}
+	if tooLarge(s) {
+		return &RemoteError{Method: method, Message: s.Message(), kind: ErrInvalid}
 	}
 	for _, k := range kinds {
 		if k.code == s.Code() {
