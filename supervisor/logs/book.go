@@ -58,6 +58,7 @@ type Book struct {
 	voices    map[string]*voice
 	followers map[*Follower]struct{}
 	announce  *time.Timer // armed while there are losses to say
+	counting  *time.Timer // armed while there are repeats to say
 }
 
 // A voice is all that one worker has said, over all its processes.
@@ -67,6 +68,7 @@ type voice struct {
 	ring    ring
 	dropped int64 // in all
 	unsaid  int64 // dropped and not yet announced
+	repeats map[uint64]*repeat
 }
 
 // NewBook returns a Book. It must be closed.
@@ -99,9 +101,12 @@ func (b *Book) Close() {
 		b.mu.Unlock()
 		return
 	}
+	b.sayRepeats()
 	b.closed = true
-	if b.announce != nil {
-		b.announce.Stop()
+	for _, t := range []*time.Timer{b.announce, b.counting} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	for f := range b.followers {
 		close(f.lines)

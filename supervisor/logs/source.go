@@ -91,6 +91,9 @@ func (s *Source) line(stream string, raw []byte, cut int, dumping bool) bool {
 			return true
 		}
 	}
+	if !dumping && s.book.repeated(s.voice, l) {
+		return false
+	}
 	s.book.Add(l)
 	return dumping
 }

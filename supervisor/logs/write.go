@@ -27,6 +27,10 @@ func write(out io.Writer, asJSON bool, journal func(JournalEntry) error, lines <
 			continue
 		}
 		buf = format(buf[:0], l)
+		if w.Available() < len(buf) {
+			// Each write ends with a line, so that who turns the file over between two of them cuts none.
+			_ = w.Flush()
+		}
 		// An error of the writer has nowhere to be told: it is the log itself that cannot be written.
 		_, _ = w.Write(buf)
 		if len(lines) == 0 {
