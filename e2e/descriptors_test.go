@@ -90,6 +90,28 @@ func TestASupervisorWithoutFreeDescriptorsGoesOnAnswering(t *testing.T) {
 	}
 }
 
+// A login shell or a service manager hands on a soft limit far below the hard one. All that the supervisor starts has more than
+// that, it says so, and it warns where the hard limit is below what is configured.
+func TestALowSoftLimitIsRaisedAndBothLimitsAreSaid(t *testing.T) {
+	s := newSystem(t, "")
+	s.low = "ulimit -Sn 256; ulimit -Hn 3000; "
+	s.start()
+	st, err := s.status()
+	if err != nil || st.Supervisor.FdLimit != 3000 {
+		t.Errorf("the supervisor may open %d files, %v", st.GetSupervisor().GetFdLimit(), err)
+	}
+	for _, w := range st.Workers {
+		if w.FdLimit < 3000 { // root may give them what is configured
+			t.Errorf("%s may open %d files", w.Name, w.FdLimit)
+		}
+	}
+	for _, want := range []string{"limit of open files soft=3000 hard=3000", "below what is configured"} {
+		if out := s.out.String(); !strings.Contains(out, want) {
+			t.Errorf("the log does not say %q:\n%s", want, out)
+		}
+	}
+}
+
 // Below what it needs it does not start, and says how much that is.
 func TestATinyLimitOfDescriptorsIsRefusedWithWhatToDo(t *testing.T) {
 	s := newSystem(t, "")

@@ -164,6 +164,35 @@ func TestNoWorkerOutlivesAKilledSupervisor(t *testing.T) {
 	})
 }
 
+// A worker's log is a pipe to the supervisor, and what is in a pipe dies with its reader. So the worker ends in order instead of
+// by a write that nobody reads, and leaves its last lines on disk, where the next supervisor finds them.
+func TestTheLastLinesOfWorkersOutliveAKilledSupervisor(t *testing.T) {
+	s := newSystem(t, quickRestarts)
+	s.start()
+	pid := s.worker("tools").Pid
+	s.kill()
+	folder := filepath.Join(s.home, "logs", "last-words")
+	file := filepath.Join(folder, fmt.Sprintf("tools-%d", pid))
+	s.eventually(5*time.Second, "the tools worker has ended in order", func() error {
+		text, err := os.ReadFile(file)
+		if err == nil && !strings.Contains(string(text), "supervisor is gone") {
+			err = fmt.Errorf("it left %q", text)
+		}
+		return err
+	})
+	s.start()
+	out, _, _ := s.command(nil, "ctl", "timeline", "-o", "json")
+	if !strings.Contains(out, `"last_words"`) || !strings.Contains(out, "workers ended as their supervisor was gone") {
+		t.Errorf("the timeline has no last words: %s", out)
+	}
+	if out, _, _ := s.command(nil, "ctl", "logs", "tools"); !strings.Contains(out, "supervisor is gone") {
+		t.Errorf("the log of the worker: %s", out)
+	}
+	if list, err := os.ReadDir(folder); err != nil || len(list) > 0 {
+		t.Errorf("they would be heard again: %v, %v", list, err)
+	}
+}
+
 func TestAFrozenWorkerIsFoundAndReplacedWhileTheRestGoesOn(t *testing.T) {
 	s := newSystem(t, quickRestarts)
 	s.start()

@@ -59,6 +59,7 @@ type system struct {
 	out    *tail
 	// managed makes the supervisor believe that a service manager started it, which the test then is.
 	managed bool
+	low     string // what a shell does before it becomes the supervisor: ulimit
 	// user runs the supervisor and the commands; 0 is who runs the tests.
 	user uint32
 
@@ -117,6 +118,9 @@ func (s *system) start() {
 // spawn starts the supervisor and returns at once.
 func (s *system) spawn() {
 	cmd := exec.Command(filepath.Join(bin, "hermes-supervisor"), s.args("run")...)
+	if s.low != "" {
+		cmd = exec.Command("/bin/sh", append([]string{"-c", s.low + `exec "$0" "$@"`, filepath.Join(bin, "hermes-supervisor")}, s.args("run")...)...)
+	}
 	if s.managed {
 		cmd = exec.Command("/bin/sh", append([]string{"-c", `SYSTEMD_EXEC_PID=$$ exec "$0" "$@"`, filepath.Join(bin, "hermes-supervisor")}, s.args("run")...)...)
 	}

@@ -42,6 +42,9 @@ func serve(name, version string, tools []Tool) {
 			os.Exit(ipc.ExitOK)
 		})
 	}
+	// A log line to a supervisor that is gone would end the process by SIGPIPE before its children are ended. Caught, the write
+	// fails instead; unlike an ignored signal a caught one is not inherited by commands.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go endWithSupervisor(os.Getenv(ipc.LivenessFDEnv), exit)
 	go func() {
 		c := make(chan os.Signal, 1)

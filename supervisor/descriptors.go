@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 const (
@@ -35,6 +39,23 @@ func enoughDescriptors(limit int64, workers int) error {
 		return nil
 	}
 	return &descriptorError{limit: limit, need: need}
+}
+
+// sayOpenFiles logs what this process may open, and warns of workers that are configured to open more: what is above the hard limit is only given by root.
+func sayOpenFiles(log hclog.Logger, specs []worker.Spec) {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		log.Warn("the limit of open files cannot be read", "error", err)
+		return
+	}
+	log.Info("limit of open files", "soft", limit.Cur, "hard", limit.Max)
+	for _, s := range specs {
+		if s.Limits.FDs > limit.Max {
+			log.Warn("the limit of open files is below what is configured; raise it with ulimit -Hn, or LimitNOFILE= in the service unit",
+				"worker", s.Name, "configured", s.Limits.FDs, "limit", limit.Max)
+			return // one says it for all
+		}
+	}
 }
 
 // ownLimit is the soft limit of this process.

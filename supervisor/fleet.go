@@ -87,7 +87,7 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 	}
 	env := worker.Env{Log: s.book, Sampler: s.sampler, Orphans: s.orphans, Starts: worker.NewStarts(),
 		Busy:   func(name string) bool { return s.hub.Busy(name) > 0 || s.plugins.suspects(name) },
-		RunDir: s.o.RunDir, Version: s.o.Version, Enforced: s.enforced}
+		RunDir: s.o.RunDir, Version: s.o.Version, Enforced: s.enforced, LastWords: s.wordsLeft().folder()}
 	total := s.o.Config.Supervisor.TotalMemory
 	if total == 0 {
 		total = sample.System.Memory() / 4 * 3

@@ -189,6 +189,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err := s.openStores(ctx); err != nil {
 		return err
 	}
+	sayOpenFiles(s.log, list)
 	s.watchProcesses()
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
@@ -231,6 +232,7 @@ func (s *supervisor) cleanUpAfterTheLast() {
 	if n, err := worker.CleanRunDir(s.o.RunDir); err != nil || n > 0 {
 		s.log.Debug("socket folders of an earlier supervisor were left", "removed", n, "error", err)
 	}
+	s.wordsLeft().hear()
 }
 
 func (s *supervisor) openStores(ctx context.Context) (err error) {

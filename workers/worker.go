@@ -97,7 +97,8 @@ func Main(name string, role Role) {
 	}
 	fewProcessors()
 	// The logger keeps the process's own stderr: go-plugin replaces os.Stderr when it serves.
-	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: os.Stderr, Level: hclog.Debug})
+	words := &lastWords{out: os.Stderr, path: os.Getenv(ipc.LastWordsEnv)}
+	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: words, Level: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &worker{ctx: ctx, role: role, roleName: name, log: log}
 	leave := func(code int) {
@@ -116,7 +117,11 @@ func Main(name string, role Role) {
 	// A log line to a supervisor that is gone would end the process by SIGPIPE before its children are ended. Caught,
 	// the write fails instead; unlike an ignored signal a caught one is not inherited by commands.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	go watchLiveness(os.Getenv(ipc.LivenessFDEnv), exit)
+	go watchLiveness(os.Getenv(ipc.LivenessFDEnv), func(why string) {
+		words.supervisorGone()
+		log.Info("ending", "reason", why)
+		leave(ipc.ExitOK)
+	})
 	go exitOnSignal(exit)
 
 	plugin.Serve(&plugin.ServeConfig{

@@ -40,6 +40,9 @@ type Held struct {
 	cut       time.Time
 }
 
+// KindLastWords is the kind of events that tell what workers said last that had lost their supervisor.
+const KindLastWords = "last_words"
+
 // KindDeath is the kind of stories about the end of a worker's process.
 const KindDeath = "death"
 
@@ -48,7 +51,7 @@ var telling = []string{
 	"leak_suspected", "recycle_due", "recycling", "child_ended", "over_limit", "memory_total",
 	"worker_hung", "worker_degraded", "worker_recovered", "worker_disabled",
 	"turn_parked", "turn_vanished", "call_unknown", "call_failed", "outbox_unknown", "outbox_rejected", "watchdog_stuck", KindEventsDropped,
-	"machine_asleep", "log_flood", "peer_refused", "plugin_quarantined", KindSupervisorReady,
+	"machine_asleep", "log_flood", "peer_refused", "plugin_quarantined", KindSupervisorReady, KindLastWords,
 }
 
 // closely is how far apart the broken connection of a process and its death may be noticed.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,6 +212,9 @@ func (l *launcher) clientConfig(inst *instance) (*plugin.ClientConfig, error) {
 			return nil, err
 		}
 		security, variables = config, []string{ipc.ClientCertEnv + "=" + cert}
+	}
+	if l.env.LastWords != "" && l.spec.ownSocket() { // a plugin has no business in the home
+		variables = append(variables, ipc.LastWordsEnv+"="+filepath.Join(l.env.LastWords, l.spec.Name))
 	}
 	return &plugin.ClientConfig{
 		HandshakeConfig:     ipc.Handshake,

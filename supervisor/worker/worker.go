@@ -97,7 +97,9 @@ type Env struct {
 	Enforced Enforced
 	RunDir   string // where sockets are; CheckRunDir says whether it will do
 	Version  string // of the supervisor; a built-in worker must be of the same
-	Timing   Timing
+	// LastWords is a folder for the last lines of built-in workers whose supervisor is gone; empty: they are lost.
+	LastWords string
+	Timing    Timing
 
 	dial []grpc.DialOption // more options of connections to workers; nil but in tests
 }

@@ -1,0 +1,91 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
+)
+
+func TestLastWordsAreHeardOnceWhateverIsInTheirFolder(t *testing.T) {
+	secrets := &redaction{}
+	secrets.add([]string{"sesame-sesame"})
+	book := logs.NewBook(logs.Options{Redact: secrets.text})
+	defer book.Close()
+	var told []store.Event
+	w := wordsLeft{dir: filepath.Join(t.TempDir(), "last-words"), log: book.Logger(), book: book, record: func(e store.Event) { told = append(told, e) }}
+	w.hear() // there is no folder
+	dir := w.folder()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := time.Now().Add(-time.Hour).Truncate(time.Second)
+	write("gateway-telegram-77", `{"@level":"info","@message":"token sesame-sesame was refused","@timestamp":"`+said.Format("2006-01-02T15:04:05.000000Z07:00")+`"}`+
+		"\nplain \x1b[2Jtext\n"+strings.Repeat("many\n", 100)+"cut of")
+	if err := os.Chtimes(filepath.Join(dir, "gateway-telegram-77"), said, said); err != nil {
+		t.Fatal(err)
+	}
+	write("no-process", "x")
+	write("12", "x")
+	write("tools-5", strings.Repeat("x", 3*lastWordsBytes))
+	if err := unix.Mkfifo(filepath.Join(dir, "tools-6"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "tools-7")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "tools-8", "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.hear()
+	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	lines := book.Tail("gateway-telegram", 1000)
+	if len(lines) != 103 || lines[0].Message != "token [redacted] was refused" || lines[1].Message != "plain text" || lines[102].Message != "cut of" {
+		t.Errorf("%d lines: %+v", len(lines), lines[:2])
+	}
+	if l := lines[0]; !l.Time.Equal(said) || l.PID != 77 {
+		t.Errorf("said at %s by %d", l.Time, l.PID)
+	}
+	if len(told) != 1 || !strings.HasPrefix(told[0].Message, "2 workers ended as their supervisor was gone") || told[0].Time.Before(said) {
+		t.Fatalf("told: %+v", told)
+	}
+	if kept := told[0].Fields["gateway-telegram-77"]; strings.Count(kept, "\n") != lastWordsKept-1 || !strings.HasSuffix(kept, "\ncut of") {
+		t.Errorf("in the journal: %q", kept)
+	}
+	if l := book.Tail("tools", 1000); len(l) != 1 || len(l[0].Message) != logs.MaxLine {
+		t.Errorf("%d lines of the one that said too much", len(l))
+	}
+	for _, l := range book.Tail("", 1000) {
+		if strings.Contains(l.Message+fmt.Sprint(l.Fields), "root:") {
+			t.Error("a link was followed")
+		}
+	}
+}
+
+func TestManyLastWordsAreRemovedAndOnlySomeAreHeard(t *testing.T) {
+	book := logs.NewBook(logs.Options{})
+	defer book.Close()
+	heard := 0
+	w := wordsLeft{dir: t.TempDir(), log: book.Logger(), book: book, record: func(e store.Event) { heard = len(e.Fields) }}
+	for n := range 3 * lastWordsFiles {
+		if err := os.WriteFile(filepath.Join(w.dir, fmt.Sprintf("tools-%d", n)), []byte("x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.hear()
+	if list, _ := os.ReadDir(w.dir); len(list) > 0 || heard != lastWordsFiles {
+		t.Errorf("%d files are left, %d were heard", len(list), heard)
+	}
+}
