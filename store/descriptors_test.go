@@ -145,7 +145,7 @@ func TestFailedOpensLeaveNoDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := storetest.Descriptors(t)
-	for range 20 {
+	for range 100 {
 		if _, err := store.OpenState(context.Background(), path, store.Options{}); err == nil {
 			t.Fatal("opened a file of the future")
 		}

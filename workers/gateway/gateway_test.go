@@ -29,9 +29,11 @@ import (
 // paper is an adapter of a platform that keeps what it is given.
 type paper struct {
 	setup gateway.Setup
+	bell  gateway.Bell // nil: none
 
 	mu      sync.Mutex
 	status  gateway.Status
+	looks   int
 	sent    []gateway.Delivery
 	data    []string // contents of files sent
 	shown   []*turnv1.TurnEvent
@@ -53,7 +55,15 @@ func (p *paper) Run(ctx context.Context) error {
 func (p *paper) Status() gateway.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.looks++
 	return p.status
+}
+
+// looked returns how often its status was asked for.
+func (p *paper) looked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.looks
 }
 
 func (p *paper) set(s gateway.Status) {
@@ -79,6 +89,9 @@ func (p *paper) Show(_ context.Context, _ gateway.To, e *turnv1.TurnEvent) {
 	defer p.mu.Unlock()
 	p.shown = append(p.shown, e)
 }
+
+// Changed makes it a Teller; without a bell it is one that is asked each second.
+func (p *paper) Changed() gateway.Bell { return p.bell }
 
 func (p *paper) Drain(context.Context) int { p.drained = true; return 2 }
 func (p *paper) Close()                    { p.closed = true }
@@ -111,6 +124,10 @@ func newStage(t *testing.T, settings map[string]any) *stage {
 				setup: setup, end: make(chan error, 1), status: gateway.Status{State: gateway.StateConnected, LastReceive: time.UnixMilli(42)},
 				answer: func(context.Context, gateway.Delivery) gateway.Delivered { return gateway.Sent("m1") },
 			}
+			return s.paper, nil
+		},
+		"bell": func(_ context.Context, setup gateway.Setup) (gateway.Adapter, error) {
+			s.paper = &paper{setup: setup, bell: gateway.NewBell(), end: make(chan error, 1), status: gateway.Status{State: gateway.StateConnected}}
 			return s.paper, nil
 		},
 		"broken": func(context.Context, gateway.Setup) (gateway.Adapter, error) { return nil, errors.New("no token") },
@@ -336,6 +353,45 @@ func TestStatusAndItsChangesAreTold(t *testing.T) {
 	waitFor(t, func() bool {
 		return slices.Contains(s.h.Events(), "adapter_conflict: paper: conflict: somebody else polls")
 	})
+}
+
+// What a bell is for: nobody is woken while nothing happens, and a change is told when it rings, however often it does.
+func TestAStateIsLookedAtWhenTheBellRingsAndNotBefore(t *testing.T) {
+	s := newStage(t, nil)
+	if err := s.start(t, "bell", map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return s.paper.looked() == 1 }) // the first look needs no bell
+	s.paper.set(gateway.Status{State: gateway.StateConflict, Detail: "somebody else polls"})
+	if looks := s.paper.looked(); looks != 1 {
+		t.Errorf("%d looks before the bell", looks)
+	}
+	for range 1000 {
+		s.paper.bell.Ring() // never waits, though nobody may be listening
+	}
+	waitFor(t, func() bool {
+		return slices.Contains(s.h.Events(), "adapter_conflict: bell: conflict: somebody else polls")
+	})
+	s.paper.set(gateway.Status{State: gateway.StateConnected})
+	s.paper.bell.Ring()
+	waitFor(t, func() bool {
+		return slices.ContainsFunc(s.h.Events(), func(e string) bool { return strings.HasPrefix(e, "adapter_connected: bell: ") })
+	})
+}
+
+// Rings that nobody has heard yet are one, and none of them is lost.
+func TestRingsOfABellThatNobodyHeardAreOne(t *testing.T) {
+	b := gateway.NewBell()
+	b.Ring()
+	b.Ring()
+	<-b
+	select {
+	case <-b:
+		t.Error("two rings were heard as two")
+	default:
+	}
+	b.Ring()
+	<-b
 }
 
 func TestAdapterThatEndsEndsTheWorker(t *testing.T) {

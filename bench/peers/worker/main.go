@@ -40,9 +40,7 @@ func main() {
 			HandshakeConfig: floor.Handshake, Plugins: floor.Plugins, GRPCServer: plugin.DefaultGRPCServer,
 		})
 	default:
-		select {
-		case <-time.After(1 << 62):
-		}
+		<-time.After(1 << 62)
 	}
 }
 

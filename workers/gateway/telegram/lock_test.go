@@ -3,6 +3,7 @@ package telegram
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/gatewaytest"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/telegram/bottest"
 )
@@ -137,4 +141,48 @@ func TestTheLockFileTellsWhoHasIt(t *testing.T) {
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
+}
+
+// A platform that cannot be reached is tried again for months: what an attempt has opened it must close, wherever it fails.
+func TestFiftyFailedConnectionsInARowLeaveTheDescriptorsAsTheyWere(t *testing.T) {
+	locks, dir := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		held, err := lockToken(t.Context(), locks, bottest.Token, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.release()
+		set := func(more gateway.Settings) gateway.Setup {
+			s := gateway.Settings{"base_url": bottest.PipeURL, "lock_dir": locks}
+			maps.Copy(s, more)
+			return gateway.Setup{Platform: Platform, Settings: s, Dir: dir, FilesDir: dir, Log: hclog.NewNullLogger()}
+		}
+		descriptors := func() int {
+			t.Helper()
+			list, err := os.ReadDir("/proc/self/fd")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list)
+		}
+		before := descriptors()
+		for _, c := range []struct {
+			name, token string
+			setup       gateway.Setup
+		}{
+			{"no token", "", set(nil)},
+			{"a token that another process has", bottest.Token, set(nil)},
+			{"a proxy that is none", bottest.Token, set(gateway.Settings{"proxy": "nonsense://"})},
+		} {
+			for range 50 {
+				if a, err := open(t.Context(), c.setup, parts{host: newSupervisor(), token: c.token}); err == nil {
+					a.Close()
+					t.Fatalf("%s: it was opened", c.name)
+				}
+			}
+			if n := descriptors(); n != before {
+				t.Errorf("%s: %d descriptors, %d before", c.name, n, before)
+			}
+		}
+	})
 }
