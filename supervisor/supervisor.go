@@ -189,8 +189,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err := s.openStores(ctx); err != nil {
 		return err
 	}
-	sayOpenFiles(s.log, list)
-	s.watchProcesses()
+	s.watchProcesses(list)
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
@@ -216,7 +215,8 @@ func (s *supervisor) open(ctx context.Context) error {
 }
 
 // watchProcesses makes what finds the processes of workers, and has the kernel hold their limits where that can be had.
-func (s *supervisor) watchProcesses() {
+func (s *supervisor) watchProcesses(list []worker.Spec) {
+	sayOpenFiles(s.log, list)
 	s.sampler = sample.NewSampler(sample.System, sampleInterval)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
 	s.sampler.Adopt(s.orphans.Owner)
