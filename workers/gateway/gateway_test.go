@@ -173,7 +173,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		settings       map[string]any
 		want           string
 	}{
-		{"an adapter that is not there", "telegraph", nil, "this gateway has broken, paper, quiet"},
+		{"an adapter that is not there", "telegraph", nil, "this gateway has bell, broken, paper, quiet"},
 		{"an adapter that refuses", "broken", nil, "adapter broken: no token"},
 		{"a relative folder", "paper", map[string]any{"send_from": []string{"out"}}, `send_from: "out" is not an absolute path`},
 		{"folders that are none", "paper", map[string]any{"send_from": 3}, "send_from"},
