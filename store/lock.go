@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +38,11 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
 // A HomeLock is the right to open a home's databases for writing. The kernel drops it when the process ends, however
 // it ends, so a killed owner never blocks the next.
-type HomeLock struct{ files []*os.File }
+type HomeLock struct {
+	files []*os.File
+	file  *os.File  // LockFile, nil on a file system that takes no writes
+	heard time.Time // of the last Beat before this lock was taken
+}
 
 // LockHome takes the lock of a home or returns a *LockedError at once. The folder is locked and the file in it: the folder
 // can be on a file system that takes no writes, and only the file can on NFS.
@@ -75,10 +80,23 @@ func (l *HomeLock) lock(home string) error {
 	if err := tryLock(file); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := writePID(file, os.Getpid()); err != nil && !(cannotWrite(err) && folderErr == nil) {
+	l.file = file
+	_, l.heard = readOwner(file)
+	if err := writeOwner(file, os.Getpid(), l.heard); err != nil && !(cannotWrite(err) && folderErr == nil) {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// Heard is when the supervisor before was last heard of, zero if that is not known. Other holders of the lock leave it as it is.
+func (l *HomeLock) Heard() time.Time { return l.heard }
+
+// Beat notes in the home that its supervisor lives, so that the next one can tell when it was killed. Where nothing can be
+// written nothing is noted.
+func (l *HomeLock) Beat(now time.Time) {
+	if l.file != nil {
+		_ = writeOwner(l.file, os.Getpid(), now)
+	}
 }
 
 func tryLock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
@@ -112,26 +130,32 @@ func ownerOf(home string) int {
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 		return 0
 	}
-	return readPID(f)
+	pid, _ := readOwner(f)
+	return pid
 }
 
-func writePID(f *os.File, pid int) error {
-	if err := f.Truncate(0); err != nil {
+// writeOwner writes who has the lock, and when the supervisor was last heard of, if that is known.
+func writeOwner(f *os.File, pid int, heard time.Time) error {
+	text := strconv.Itoa(pid) + "\n"
+	if !heard.IsZero() {
+		text += heard.UTC().Format(time.RFC3339) + "\n"
+	}
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
 		return err
 	}
-	_, err := f.WriteAt([]byte(strconv.Itoa(pid)+"\n"), 0)
-	return err
+	return f.Truncate(int64(len(text)))
 }
 
-// readPID returns the pid in f, or 0: the owner may be between taking the lock and writing it.
-func readPID(f *os.File) int {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
+// readOwner reads what writeOwner wrote; what cannot be read is zero. The owner may be between taking the lock and writing.
+func readOwner(f *os.File) (pid int, heard time.Time) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 64))
 	if err != nil {
-		return 0
+		return 0, time.Time{}
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0
+	number, rest, _ := strings.Cut(string(b), "\n")
+	if pid, err = strconv.Atoi(strings.TrimSpace(number)); err != nil {
+		return 0, time.Time{}
 	}
-	return pid
+	heard, _ = time.Parse(time.RFC3339, strings.TrimSpace(rest))
+	return pid, heard
 }

@@ -110,6 +110,7 @@ type supervisor struct {
 	enforced  worker.Enforced                  // limits of workers that the kernel holds
 	secrets   *redaction
 
+	lock      *store.HomeLock
 	book      *logs.Book
 	log       hclog.Logger
 	store     *store.State
@@ -171,6 +172,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.lock = lock
 	s.onClose(func() { _ = lock.Unlock() })
 	s.book = logs.NewBook(logs.Options{
 		Out: s.o.Stderr, JSON: s.o.LogJSON, Level: hclog.LevelFromString(c.Supervisor.LogLevel), Redact: s.secrets.text, Journal: s.toJournal(),
@@ -317,7 +319,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	s.record(event.KindSupervisorStarted, fmt.Sprintf("version %s, home %s", s.o.Version, s.config().Home))
+	s.recordStart()
 	if err := s.hub.Start(ctx); err != nil {
 		return err
 	}
@@ -325,7 +327,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	workers, stopWorkers := context.WithCancel(background)
 	var running sync.WaitGroup
-	for _, f := range []func(time.Time){(&sleepWatch{record: s.tell}).beat, s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus} {
+	for _, f := range []func(time.Time){(&sleepWatch{record: s.tell}).beat, (&pulse{note: s.lock.Beat}).beat, s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus} {
 		s.sampler.After(f)
 	}
 	running.Go(func() { s.sampler.Run(background) })

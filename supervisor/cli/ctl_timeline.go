@@ -87,34 +87,79 @@ func (p *program) timeline(w io.Writer, r *controlv1.TellResponse, long bool) er
 	}
 	day := ""
 	for _, s := range r.Stories {
-		if d := moment(s.At).Format("2006-01-02"); d != day {
+		if d := moment(s.At).Format("2006-01-02 MST"); d != day {
 			day = d
 			fmt.Fprintln(w, p.colour(dim, day))
 		}
-		fmt.Fprintf(w, "%s  %-14s %s\n", moment(s.At).Format("15:04:05"), who(s), p.colour(storyColour(s), storyText(s)))
+		fmt.Fprintf(w, "%s  %-16s %s\n", moment(s.At).Format("15:04:05"), who(s), p.colour(storyColour(s), storyText(s)))
 		for _, t := range s.Turns {
-			fmt.Fprintf(w, "%26s%s\n", "", printable(heldName(t)+": "+t.Seen))
+			fmt.Fprintf(w, "%28s%s\n", "", printable(heldName(t)+": "+t.Seen))
 		}
 		if long {
 			details(w, s)
 		}
 	}
-	return nil
+	_, err := fmt.Fprintln(w, inShort(r.Stories))
+	return err
 }
 
-// heldName names a turn that was cut.
+// heldName names a turn that was cut, by its chat if that is known: it is what a person knows of it.
 func heldName(t *controlv1.HeldTurn) string {
-	if strings.HasPrefix(t.TurnId, "turn_") {
-		return t.TurnId
+	name := t.TurnId
+	if !strings.HasPrefix(name, "turn_") {
+		name = "turn " + name
 	}
-	return "turn " + t.TurnId
+	if t.Platform == "" {
+		return name
+	}
+	return strings.TrimSpace(t.Platform+" "+oneLine(t.Chat, 24)) + ", " + name
 }
+
+// inShort is the end of the story: how many ends nobody wanted, and how long people waited for it.
+func inShort(stories []*controlv1.Story) string {
+	deaths, away := 0, 0.0
+	cut, answered, longest := map[string]float64{}, map[string]bool{}, 0.0
+	for _, s := range stories {
+		if s.Kind == "death" && !wanted(s) {
+			deaths++
+		}
+		away += s.AwaySeconds
+		for _, t := range s.Turns {
+			if _, known := cut[t.TurnId]; !known {
+				cut[t.TurnId] = s.At
+			}
+			if end := max(t.EndedAt, t.DeliveredAt); end > 0 {
+				answered[t.TurnId] = true
+				longest = max(longest, end-cut[t.TurnId])
+			}
+		}
+	}
+	text := "in short: " + count(int64(deaths), "death", "deaths") + " that nobody wanted"
+	if away >= 1 {
+		text += ", no supervisor for " + span(away)
+	}
+	switch open := len(cut) - len(answered); {
+	case len(cut) == 0:
+		return text + ", no turn was cut"
+	case open == 0:
+		text += ", " + count(int64(len(cut)), "turn", "turns") + " cut, none is open"
+	default:
+		text += fmt.Sprintf(", %s cut, %d still open", count(int64(len(cut)), "turn", "turns"), open)
+	}
+	if longest > 0 {
+		text += "; the longest came to its end " + span(longest) + " after it was cut"
+	}
+	return text
+}
+
+// wanted says whether somebody wanted the end of a process.
+func wanted(s *controlv1.Story) bool { return s.Cause == "planned" || s.Cause == "operator" }
 
 func who(s *controlv1.Story) string {
 	if s.Worker == "" {
 		return "supervisor"
 	}
-	return oneLine(s.Worker, 14)
+	return oneLine(s.Worker, 16)
 }
 
 // storyText is the story in one line.
@@ -122,10 +167,13 @@ func storyText(s *controlv1.Story) string {
 	text := strings.ReplaceAll(s.Kind, "_", " ")
 	if s.Kind == "death" {
 		text = "died (" + s.Cause
+		if wanted(s) {
+			text = "ended (" + s.Cause
+		}
 		switch {
 		case s.Signal != "":
 			text += ", " + s.Signal
-		case s.Code != "":
+		case s.Code != "" && (s.Code != "0" || !wanted(s)):
 			text += ", code " + s.Code
 		}
 		if s.Uptime != "" {
@@ -144,7 +192,7 @@ func storyText(s *controlv1.Story) string {
 
 func storyColour(s *controlv1.Story) string {
 	switch {
-	case s.Kind == "death" && (s.Cause == "planned" || s.Cause == "operator"):
+	case s.Kind == "death" && wanted(s):
 		return ""
 	case s.Kind == "death", s.Kind == "worker_degraded", s.Kind == "over_limit", s.Kind == "watchdog_stuck":
 		return red
@@ -159,7 +207,7 @@ func storyColour(s *controlv1.Story) string {
 func details(w io.Writer, s *controlv1.Story) {
 	for _, list := range [][]string{s.Samples, s.Log} {
 		for _, l := range list {
-			fmt.Fprintf(w, "%26s| %s\n", "", oneLine(l, 200))
+			fmt.Fprintf(w, "%28s| %s\n", "", oneLine(l, 200))
 		}
 	}
 }

@@ -30,14 +30,16 @@ func someStories() *controlv1.TellResponse {
 		return float64(v.Unix())
 	}
 	return &controlv1.TellResponse{Cut: true, Stories: []*controlv1.Story{
-		{At: at("21:00:00"), Kind: "supervisor_started", Message: "version v1.2.3, home /home/ada/.hermes"},
+		{At: at("21:00:00"), Kind: "supervisor_started", Message: "version v1.2.3, home /home/ada/.hermes", AwaySeconds: 663.2},
 		{
 			At: at("22:51:04"), Kind: "death", Worker: "agent-1", Pid: 1001, Cause: "crashed", Code: "2", Uptime: "1h51m4s",
 			Message: "panic: assignment to entry in nil map", Next: "served again after 61ms",
 			Samples: []string{"30s before: 14 descriptors, 21 MiB", "1s before: 14 descriptors, 21 MiB"},
 			Log:     []string{"panic: assignment to entry in nil map", "goroutine 7 [running]:\x1b[2J"},
 			Turns: []*controlv1.HeldTurn{
-				{TurnId: "t-1", HeldBy: "agent-1", ResumedBy: "agent-2", Outcome: "completed", Seen: "taken up by agent-2 after 3ms, answered after 4.1s"},
+				{TurnId: "t-1", HeldBy: "agent-1", ResumedBy: "agent-2", Outcome: "completed", EndedAt: at("22:51:08"), Seen: "taken up by agent-2 after 3ms, answered after 4.1s",
+					Platform: "telegram", Chat: "4711"},
+				{TurnId: "turn_2", HeldBy: "agent-1", Seen: "it waits to be taken up"},
 			},
 		},
 		{At: at("22:52:00"), Kind: "recycling", Worker: "tools", Message: "it holds 81 % of its limit of 256 descriptors"},
@@ -56,7 +58,7 @@ func TestTimelineIsReadableAndADocument(t *testing.T) {
 	golden(t, "timeline-long.txt", r.must("ctl", "timeline", "--long"))
 	doc := asJSON(t, r.must("ctl", "timeline", "-o", "json"))
 	death := doc["stories"].([]any)[1].(map[string]any)
-	if death["cause"] != "crashed" || death["next"] != "served again after 61ms" || len(death["turns"].([]any)) != 1 {
+	if death["cause"] != "crashed" || death["next"] != "served again after 61ms" || len(death["turns"].([]any)) != 2 {
 		t.Errorf("%v", death)
 	}
 }

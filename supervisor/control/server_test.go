@@ -230,11 +230,14 @@ type rows []store.Event
 func (r rows) Read(_ context.Context, f store.EventFilter, _ bool, send func(store.Event) error) error {
 	var found []store.Event
 	for _, e := range r {
-		if e.ID > f.AfterID && (f.Worker == "" || e.Worker == f.Worker) {
+		if e.ID > f.AfterID && !e.Time.Before(f.Since) && (f.Worker == "" || e.Worker == f.Worker) {
 			found = append(found, e)
 		}
 	}
-	for _, e := range found[max(0, len(found)-f.Limit):] {
+	if f.AfterID == 0 { // the newest, else those that follow
+		found = found[max(0, len(found)-f.Limit):]
+	}
+	for _, e := range found[:min(len(found), f.Limit)] {
 		if err := send(e); err != nil {
 			return err
 		}
@@ -364,5 +367,33 @@ func TestTheTimelineOfNobodyIsRefused(t *testing.T) {
 		if _, err := client.Tell(t.Context(), &controlv1.TellRequest{Worker: worker}); want == nil && err != nil || want != nil && !errors.Is(err, want) {
 			t.Errorf("%q: %v", worker, err)
 		}
+	}
+}
+
+// What is told of the last hour needs what was before it: who held a turn, and that a supervisor ran which was killed.
+func TestAPartOfTheTimelineKnowsWhatWasBefore(t *testing.T) {
+	night := time.Date(2026, 3, 1, 22, 51, 0, 0, time.UTC)
+	at := func(id int64, minutes float64, e store.Event) store.Event {
+		e.ID, e.Time = id, night.Add(time.Duration(minutes*float64(time.Minute)))
+		return e
+	}
+	chat := map[string]string{"platform": "telegram", "chat": "4711"}
+	conn, _ := serveWith(t, &parts{}, rows{
+		at(1, -900, store.Event{Kind: "supervisor_started"}),
+		at(2, -1, store.Event{Kind: "worker_exited", Worker: "tools", Fields: map[string]string{"cause": "crashed"}}),
+		at(3, -0.5, store.Event{Kind: "turn_leased", Worker: "agent-1", TurnID: "t-1", Fields: chat}),
+		at(4, 11, store.Event{Kind: "supervisor_started", Message: "version 1"}),
+		at(5, 12, store.Event{Kind: "turn_leased", Worker: "agent-2", TurnID: "t-1", Fields: chat}),
+	})
+	told, err := controlv1.NewTimelineClient(conn).Tell(t.Context(), &controlv1.TellRequest{Since: unixSeconds(night)})
+	if err != nil || len(told.Stories) != 1 {
+		t.Fatalf("%v, %v", told, err)
+	}
+	s := told.Stories[0]
+	if !strings.Contains(s.Message, "was killed") || !strings.HasSuffix(s.Message, "last heard of 11m30s before") {
+		t.Errorf("%q", s.Message)
+	}
+	if len(s.Turns) != 1 || s.Turns[0].Seen != "taken up by agent-2 after 1m0s, not answered yet" || s.Turns[0].Platform != "telegram" || s.Turns[0].Chat != "4711" {
+		t.Errorf("%v", s.Turns)
 	}
 }

@@ -27,24 +27,46 @@ func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*
 	if err := t.known(ctx, r.Worker); err != nil {
 		return nil, err
 	}
-	var events []store.Event
-	filter := store.EventFilter{Since: unixTime(r.Since), Limit: mostTold}
-	err := t.journal.Read(ctx, filter, false, func(e store.Event) error {
-		events = append(events, e)
-		return nil
-	})
+	since := unixTime(r.Since)
+	events, err := t.read(ctx, store.EventFilter{Since: since, Limit: mostTold})
 	if err != nil {
 		return nil, err
 	}
 	out := &controlv1.TellResponse{Cut: len(events) == mostTold}
-	stories := event.Tell(events)
+	before, err := t.before(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	stories := slices.DeleteFunc(event.Tell(append(before, events...)), func(s *event.Story) bool {
+		return s.At.Before(since) || r.Worker != "" && s.Worker != r.Worker && !s.Holds(r.Worker)
+	})
 	t.addAnswers(ctx, stories)
 	for _, s := range stories {
-		if r.Worker == "" || s.Worker == r.Worker || s.Holds(r.Worker) {
-			out.Stories = append(out.Stories, storyMessage(s))
-		}
+		out.Stories = append(out.Stories, storyMessage(s))
 	}
 	return out, nil
+}
+
+// leadIn is how many events before the time that is told of are read with it: who held the turns that were cut, and that a
+// supervisor ran that was killed.
+const leadIn = 500
+
+// before returns the events that lead to those of a time.
+func (t *timelineService) before(ctx context.Context, events []store.Event) ([]store.Event, error) {
+	if len(events) == 0 || events[0].ID < 3 {
+		return nil, nil // at most one, which AfterID cannot ask for
+	}
+	first := events[0].ID
+	list, err := t.read(ctx, store.EventFilter{AfterID: max(first-1-leadIn, 1), Limit: leadIn})
+	return slices.DeleteFunc(list, func(e store.Event) bool { return e.ID >= first }), err
+}
+
+func (t *timelineService) read(ctx context.Context, f store.EventFilter) (events []store.Event, err error) {
+	err = t.journal.Read(ctx, f, false, func(e store.Event) error {
+		events = append(events, e)
+		return nil
+	})
+	return events, err
 }
 
 // addAnswers adds to the turns that were cut what became of their answers. A store that cannot be read costs only that.
@@ -70,7 +92,7 @@ func storyMessage(s *event.Story) *controlv1.Story {
 	out := &controlv1.Story{
 		At: unixSeconds(s.At), Kind: s.Kind, Worker: s.Worker, Pid: int64(s.PID), Message: s.Message,
 		Cause: s.Fields["cause"], Code: s.Fields["code"], Signal: s.Fields["signal"], By: s.Fields["by"], Uptime: s.Fields["uptime"],
-		Samples: list(s.Fields["samples"], "; "), Log: list(s.Fields["log"], "\n"), Next: s.Next, Fields: map[string]string{},
+		Samples: list(s.Fields["samples"], "; "), Log: list(s.Fields["log"], "\n"), Next: s.Next, AwaySeconds: s.Away.Seconds(), Fields: map[string]string{},
 	}
 	if out.Signal != "" {
 		out.Code = ""
@@ -83,7 +105,7 @@ func storyMessage(s *event.Story) *controlv1.Story {
 		}
 	}
 	for _, h := range s.Turns {
-		m := &controlv1.HeldTurn{TurnId: h.Turn, HeldBy: h.By, ResumedBy: h.ResumedBy, Outcome: h.Outcome, Seen: h.Seen(s.At)}
+		m := &controlv1.HeldTurn{TurnId: h.Turn, HeldBy: h.By, ResumedBy: h.ResumedBy, Outcome: h.Outcome, Seen: h.Seen(s.At), Platform: h.Platform, Chat: h.Chat}
 		if !h.Resumed.IsZero() {
 			m.ResumedAt = unixSeconds(h.Resumed)
 		}

@@ -21,6 +21,7 @@ type Story struct {
 	Fields  map[string]string // of the event: of a death cause, code, signal, by, last readings, samples, log
 	Turns   []*Held           // that it cut
 	Next    string            // what followed for the worker, empty if that is not known yet
+	Away    time.Duration     // of a start of the supervisor: how long none ran before it, 0 if that is not known
 }
 
 // Holds says whether the story cut a turn that a worker held.
@@ -31,6 +32,8 @@ func (s *Story) Holds(worker string) bool {
 // Held is a turn that was cut by a story, and what became of it.
 type Held struct {
 	Turn      string
+	Platform  string    // of its chat; empty if that is not known
+	Chat      string    // its number there
 	By        string    // who held it
 	Resumed   time.Time // zero: not yet
 	ResumedBy string
@@ -61,14 +64,18 @@ const closely = 3 * time.Second
 type teller struct {
 	stories []*Story
 	leased  map[string]string // turn → worker that holds it
+	chats   map[string]chat   // turn → whose it is
 	lost    map[string]loss   // turn → its newest loss
 	waiting map[string][]*Held
 	next    map[string]*Story   // worker → its death, until something follows
 	failing map[string]*failing // worker and what failed → the newest story of that
-	running bool                // the supervisor was started and not stopped since
+	running bool                // a supervisor runs and was not stopped
+	heard   time.Time           // of the newest event
 	stop    *Story              // of the supervisor, until its next start
 	start   *Story              // of the supervisor, until it is ready
 }
+
+type chat struct{ platform, id string }
 
 // A failing is a call that fails again and again, which is told once.
 type failing struct {
@@ -87,9 +94,13 @@ type loss struct {
 
 // Tell makes stories of events, which must be in order.
 func Tell(events []store.Event) []*Story {
-	t := &teller{leased: map[string]string{}, lost: map[string]loss{}, waiting: map[string][]*Held{}, next: map[string]*Story{}, failing: map[string]*failing{}}
+	t := &teller{
+		leased: map[string]string{}, chats: map[string]chat{}, lost: map[string]loss{}, waiting: map[string][]*Held{},
+		next: map[string]*Story{}, failing: map[string]*failing{},
+	}
 	for _, e := range events {
 		t.take(e)
+		t.heard, t.running = e.Time, t.stop == nil
 	}
 	return t.stories
 }
@@ -107,11 +118,13 @@ func (t *teller) take(e store.Event) {
 		return
 	case e.Kind == KindSupervisorStopping:
 		t.stop = t.tell(e, e.Kind)
-		t.running = false
 	case strings.HasPrefix(e.Kind, "turn_"):
 		t.turn(e)
 	case e.Kind == "call_failed":
 		t.failed(e)
+		return
+	case e.Kind == "worker_disabled" && t.next[e.Worker] != nil:
+		t.next[e.Worker].Next = keptDown
 		return
 	}
 	if slices.Contains(telling, e.Kind) {
@@ -157,7 +170,9 @@ func (t *teller) died(e store.Event) {
 	if t.stop != nil && e.Fields["cause"] == "planned" {
 		return
 	}
+	earlier := t.takeBack(e)
 	s := t.tell(e, KindDeath)
+	t.stories = append(t.stories, earlier...)
 	t.next[e.Worker] = s
 	for turn, worker := range t.leased {
 		if worker == e.Worker {
@@ -174,6 +189,24 @@ func (t *teller) died(e store.Event) {
 	slices.SortFunc(s.Turns, func(a, b *Held) int { return strings.Compare(a.Turn, b.Turn) })
 }
 
+// takeBack removes what a death explains: that the worker hung, which the death says again, and calls whose outcome is unknown
+// for that reason, which it returns.
+func (t *teller) takeBack(death store.Event) (calls []*Story) {
+	t.stories = slices.DeleteFunc(t.stories, func(s *Story) bool {
+		switch {
+		case s.Worker != death.Worker:
+			return false
+		case s.Kind == "worker_hung":
+			return death.Fields["cause"] == "hung" && death.Time.Sub(s.At) < time.Minute
+		case s.Kind == "call_unknown" && death.Time.Sub(s.At) < closely:
+			calls = append(calls, s)
+			return true
+		}
+		return false
+	})
+	return calls
+}
+
 // hold notes that a story cut a turn. What was lost a moment ago may have been taken up by now.
 func (t *teller) hold(s *Story, turn, worker string) {
 	for _, w := range t.waiting[turn] {
@@ -182,10 +215,18 @@ func (t *teller) hold(s *Story, turn, worker string) {
 			return
 		}
 	}
-	h := &Held{Turn: turn, By: worker, cut: s.At}
+	h := t.held(turn, worker, s.At)
 	s.Turns = append(s.Turns, h)
 	t.waiting[turn] = append(t.waiting[turn], h)
 }
+
+func (t *teller) held(turn, worker string, cut time.Time) *Held {
+	c := t.chats[turn]
+	return &Held{Turn: turn, Platform: c.platform, Chat: c.id, By: worker, cut: cut}
+}
+
+// keptDown follows a stop by an operator.
+const keptDown = "kept down"
 
 // followed notes what came after a death.
 func (t *teller) followed(e store.Event) {
@@ -195,7 +236,11 @@ func (t *teller) followed(e store.Event) {
 	}
 	switch delay := e.Fields["delay"]; {
 	case e.Kind == "worker_ready":
-		s.Next = "served again after " + short(e.Time.Sub(s.At))
+		served := "served again after " + short(e.Time.Sub(s.At))
+		if s.Next == keptDown {
+			served = keptDown + ", " + served
+		}
+		s.Next = served
 		delete(t.next, e.Worker)
 	case delay != "" && delay != "0s":
 		s.Next = "next start after " + delay + ": " + e.Message
@@ -207,17 +252,38 @@ func (t *teller) followed(e store.Event) {
 // started tells of a start of the supervisor. One that was not stopped before was killed, or the machine went down.
 func (t *teller) started(e store.Event) {
 	s := t.tell(e, e.Kind)
-	if t.running {
-		s.Message += "; the one before it ended without a stop: it was killed, or the machine went down"
+	if heard := t.lastHeard(e); !heard.IsZero() {
+		s.Away = e.Time.Sub(heard)
+	}
+	killed := t.running
+	if killed {
+		s.Message += "; the one before it was killed, or the machine went down"
+		if s.Away >= time.Second {
+			s.Message += "; last heard of " + short(s.Away) + " before"
+		}
+	}
+	if t.stop != nil {
+		t.stop.Next = "started again after " + short(e.Time.Sub(t.stop.At))
 	}
 	for turn, worker := range t.leased {
-		if t.running {
+		if killed {
 			t.hold(s, turn, worker)
 		}
 		delete(t.leased, turn)
 	}
-	t.running, t.stop, t.start = true, nil, s
+	t.stop, t.start = nil, s
 	clear(t.next)
+}
+
+// FieldLastHeard is when the supervisor before the one that starts was last heard of, as RFC 3339.
+const FieldLastHeard = "last_heard"
+
+// lastHeard is the last sign of the supervisor before: what it recorded, or what it left in its home.
+func (t *teller) lastHeard(e store.Event) time.Time {
+	if at, err := time.Parse(time.RFC3339, e.Fields[FieldLastHeard]); err == nil && at.After(t.heard) && at.Before(e.Time) {
+		return at
+	}
+	return t.heard
 }
 
 // turn follows the turns.
@@ -226,6 +292,9 @@ func (t *teller) turn(e store.Event) {
 	switch e.Kind {
 	case "turn_leased":
 		t.leased[id] = e.Worker
+		if p := e.Fields["platform"]; p != "" {
+			t.chats[id] = chat{p, e.Fields["chat"]}
+		}
 		for _, h := range t.waiting[id] {
 			if h.Resumed.IsZero() {
 				h.Resumed, h.ResumedBy = e.Time, e.Worker
@@ -237,7 +306,7 @@ func (t *teller) turn(e store.Event) {
 		}
 		delete(t.leased, id)
 		t.lost[id] = loss{e.Worker, e.Time}
-		t.waiting[id] = append(t.waiting[id], &Held{Turn: id, By: e.Worker, cut: e.Time})
+		t.waiting[id] = append(t.waiting[id], t.held(id, e.Worker, e.Time))
 	case "turn_released":
 		delete(t.leased, id)
 		if t.stop != nil {
@@ -253,6 +322,7 @@ func (t *teller) turn(e store.Event) {
 		}
 		delete(t.waiting, id)
 		delete(t.lost, id)
+		delete(t.chats, id)
 	}
 }
 

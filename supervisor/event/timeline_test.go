@@ -50,10 +50,17 @@ func told(stories []*Story) string {
 		}
 		b.WriteString("\n")
 		for _, h := range s.Turns {
-			b.WriteString("  " + h.Turn + ": " + h.Seen(s.At) + "\n")
+			b.WriteString("  " + h.Turn + chatOf(h) + ": " + h.Seen(s.At) + "\n")
 		}
 	}
 	return b.String()
+}
+
+func chatOf(h *Held) string {
+	if h.Platform == "" {
+		return ""
+	}
+	return " of " + h.Platform + " " + h.Chat
 }
 
 func TestTimeline(t *testing.T) {
@@ -102,7 +109,7 @@ func TestTimeline(t *testing.T) {
 			"7.5 turn_leased agent-2 t-1",
 			"9 turn_finished agent-2 t-1 outcome=completed",
 		}, `22:51:00 supervisor_started : version 1
-22:51:05 supervisor_stopping : draining for up to 1s
+22:51:05 supervisor_stopping : draining for up to 1s → started again after 2s
   t-1: taken up by agent-2 after 2.5s, answered after 4s
 22:51:07 supervisor_started : version 1
 `},
@@ -120,9 +127,58 @@ func TestTimeline(t *testing.T) {
 			"9 turn_requeued agent-1 t-1 # the supervisor ended while the turn ran",
 			"9.5 turn_parked supervisor t-1 outcome=parked # lost three times",
 		}, `22:51:00 supervisor_started : version 1
-22:51:09 supervisor_started : version 1; the one before it ended without a stop: it was killed, or the machine went down
+22:51:09 supervisor_started : version 1; the one before it was killed, or the machine went down; last heard of 8s before
   t-1: its end came after 500ms: parked
 22:51:09 turn_parked supervisor: turn t-1: lost three times
+`},
+		{"a supervisor that was killed long after anything happened", []string{
+			"0 worker_ready tools",
+			"39660 supervisor_started last_heard=2026-03-01T22:51:07.5Z # version 1",
+		}, `09:52:00 supervisor_started : version 1; the one before it was killed, or the machine went down; last heard of 11h0m53s before
+`},
+		{"what happened last is heard of as well", []string{
+			"0 worker_ready tools",
+			"58 turn_leased agent-1 t-1",
+			"60 supervisor_started last_heard=2026-03-01T22:51:07Z # version 1",
+			"61 supervisor_started last_heard=garbage # version 1",
+		}, `22:52:00 supervisor_started : version 1; the one before it was killed, or the machine went down; last heard of 2s before
+  t-1: it waits to be taken up
+22:52:01 supervisor_started : version 1; the one before it was killed, or the machine went down; last heard of 1s before
+`},
+		{"whose turn was cut", []string{
+			"0 turn_leased agent-1 t-1 platform=telegram chat=4711",
+			"1 worker_exited agent-1 cause=crashed # panic",
+			"2 turn_leased agent-2 t-1 platform=telegram chat=4711",
+		}, `22:51:01 death agent-1: panic
+  t-1 of telegram 4711: taken up by agent-2 after 1s, not answered yet
+`},
+		{"a hung worker dies of it", []string{
+			"0 worker_hung kanban # 3 health checks missed",
+			"1 worker_hung tools # 3 health checks missed",
+			"2 worker_exited kanban cause=hung # did not answer its health checks",
+		}, `22:51:01 worker_hung tools: 3 health checks missed
+22:51:02 death kanban: did not answer its health checks
+`},
+		{"a worker that an operator keeps down", []string{
+			"0 worker_exited tools cause=operator # stop by operator (pid 9)",
+			"0 worker_disabled tools # stopped by operator (pid 9)",
+			"9 worker_exited kanban cause=operator # stop by operator (pid 9)",
+			"9 worker_disabled kanban # stopped by operator (pid 9)",
+			"60 worker_ready kanban",
+			"70 worker_disabled agent-1 # stopped by operator (pid 9) while it waited",
+		}, `22:51:00 death tools: stop by operator (pid 9) → kept down
+22:51:09 death kanban: stop by operator (pid 9) → kept down, served again after 51s
+22:52:10 worker_disabled agent-1: stopped by operator (pid 9) while it waited
+`},
+		{"a call whose outcome is unknown comes after the death that is why", []string{
+			"0 call_unknown tools t-2 # Unknown.",
+			"60 call_unknown kanban t-3 # Unknown.",
+			"60 call_unknown tools t-1 # Unknown.",
+			"60.01 worker_exited tools cause=crashed # SIGSEGV",
+		}, `22:51:00 call_unknown tools: turn t-2: Unknown.
+22:52:00 call_unknown kanban: turn t-3: Unknown.
+22:52:00 death tools: SIGSEGV
+22:52:00 call_unknown tools: turn t-1: Unknown.
 `},
 		{"a tool that fails again and again", []string{
 			"0 call_failed plugin-weather t-1 tool=forecast # forecast failed: no route",
@@ -182,8 +238,8 @@ func TestTheNightOfTwelveSilentMinutesIsToldInFewLines(t *testing.T) {
 	}
 	for _, want := range []string{
 		"22:51:04 death agent-1: panic: nil client → served again after 100ms\n  t-7: taken up by agent-2 after 10ms, answered after 4m6s",
-		"22:52:00 supervisor_stopping : draining for up to 1m0s\n  t-7: taken up by agent-1 after 1m1s, answered after 3m10s",
-		"22:54:00 supervisor_stopping : draining for up to 1m0s\n  t-7: taken up by agent-2 after 1m1s, answered after 1m10s",
+		"22:52:00 supervisor_stopping : draining for up to 1m0s → started again after 1m1s\n  t-7: taken up by agent-1 after 1m1s, answered after 3m10s",
+		"22:54:00 supervisor_stopping : draining for up to 1m0s → started again after 1m1s\n  t-7: taken up by agent-2 after 1m1s, answered after 1m10s",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("missing:\n%s\nin:\n%s", want, text)

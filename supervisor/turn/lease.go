@@ -108,7 +108,9 @@ func (h *Hub) take(l *live, a *agent) *lease {
 	defer h.mu.Unlock()
 	l.turn, l.lease = t, ls
 	l.feed.started(uint32(t.Attempt), a.id.Worker)
-	h.event("turn_leased", a.id.Worker, t.ID, "", map[string]string{"attempt": fmt.Sprint(t.Attempt), "session": t.SessionID})
+	h.event("turn_leased", a.id.Worker, t.ID, "", map[string]string{
+		"attempt": fmt.Sprint(t.Attempt), "session": t.SessionID, "platform": t.Platform, "chat": t.ChatID,
+	})
 	return ls
 }
 

@@ -142,6 +142,7 @@ type Story struct {
 	Turns         []*HeldTurn            `protobuf:"bytes,13,rep,name=turns,proto3" json:"turns,omitempty"`     // that it cut
 	Next          string                 `protobuf:"bytes,14,opt,name=next,proto3" json:"next,omitempty"`       // what followed for the worker
 	Fields        map[string]string      `protobuf:"bytes,15,rep,name=fields,proto3" json:"fields,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	AwaySeconds   float64                `protobuf:"fixed64,16,opt,name=away_seconds,json=awaySeconds,proto3" json:"away_seconds,omitempty"` // of a start of the supervisor: how long none ran before it, 0 if that is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -281,6 +282,13 @@ func (x *Story) GetFields() map[string]string {
 	return nil
 }
 
+func (x *Story) GetAwaySeconds() float64 {
+	if x != nil {
+		return x.AwaySeconds
+	}
+	return 0
+}
+
 type HeldTurn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
@@ -292,6 +300,8 @@ type HeldTurn struct {
 	Seen          string                 `protobuf:"bytes,7,opt,name=seen,proto3" json:"seen,omitempty"`                                    // what the person saw whose turn it is
 	Delivery      string                 `protobuf:"bytes,8,opt,name=delivery,proto3" json:"delivery,omitempty"`                            // of the answer to a chat: pending, sending, sent, unknown, rejected; empty: it has none, or went over a connection
 	DeliveredAt   float64                `protobuf:"fixed64,9,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"` // 0: not yet, or not known
+	Platform      string                 `protobuf:"bytes,10,opt,name=platform,proto3" json:"platform,omitempty"`                           // of its chat; empty if that is not known
+	Chat          string                 `protobuf:"bytes,11,opt,name=chat,proto3" json:"chat,omitempty"`                                   // its number there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,6 +399,20 @@ func (x *HeldTurn) GetDeliveredAt() float64 {
 	return 0
 }
 
+func (x *HeldTurn) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
+func (x *HeldTurn) GetChat() string {
+	if x != nil {
+		return x.Chat
+	}
+	return ""
+}
+
 var File_hermes_control_v1_timeline_proto protoreflect.FileDescriptor
 
 const file_hermes_control_v1_timeline_proto_rawDesc = "" +
@@ -399,7 +423,7 @@ const file_hermes_control_v1_timeline_proto_rawDesc = "" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\"T\n" +
 	"\fTellResponse\x122\n" +
 	"\astories\x18\x01 \x03(\v2\x18.hermes.control.v1.StoryR\astories\x12\x10\n" +
-	"\x03cut\x18\x02 \x01(\bR\x03cut\"\xc5\x03\n" +
+	"\x03cut\x18\x02 \x01(\bR\x03cut\"\xe8\x03\n" +
 	"\x05Story\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x01R\x02at\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -416,10 +440,11 @@ const file_hermes_control_v1_timeline_proto_rawDesc = "" +
 	"\x03log\x18\f \x03(\tR\x03log\x121\n" +
 	"\x05turns\x18\r \x03(\v2\x1b.hermes.control.v1.HeldTurnR\x05turns\x12\x12\n" +
 	"\x04next\x18\x0e \x01(\tR\x04next\x12<\n" +
-	"\x06fields\x18\x0f \x03(\v2$.hermes.control.v1.Story.FieldsEntryR\x06fields\x1a9\n" +
+	"\x06fields\x18\x0f \x03(\v2$.hermes.control.v1.Story.FieldsEntryR\x06fields\x12!\n" +
+	"\faway_seconds\x18\x10 \x01(\x01R\vawaySeconds\x1a9\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
 	"\bHeldTurn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x17\n" +
 	"\aheld_by\x18\x02 \x01(\tR\x06heldBy\x12\x1d\n" +
@@ -431,7 +456,10 @@ const file_hermes_control_v1_timeline_proto_rawDesc = "" +
 	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x12\n" +
 	"\x04seen\x18\a \x01(\tR\x04seen\x12\x1a\n" +
 	"\bdelivery\x18\b \x01(\tR\bdelivery\x12!\n" +
-	"\fdelivered_at\x18\t \x01(\x01R\vdeliveredAt2S\n" +
+	"\fdelivered_at\x18\t \x01(\x01R\vdeliveredAt\x12\x1a\n" +
+	"\bplatform\x18\n" +
+	" \x01(\tR\bplatform\x12\x12\n" +
+	"\x04chat\x18\v \x01(\tR\x04chat2S\n" +
 	"\bTimeline\x12G\n" +
 	"\x04Tell\x12\x1e.hermes.control.v1.TellRequest\x1a\x1f.hermes.control.v1.TellResponseBVZTgithub.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1;controlv1b\x06proto3"
 
