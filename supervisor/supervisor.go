@@ -168,12 +168,10 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lock, err := store.LockHome(c.Home)
-	if err != nil {
+	if s.lock, err = store.LockHome(c.Home); err != nil {
 		return err
 	}
-	s.lock = lock
-	s.onClose(func() { _ = lock.Unlock() })
+	s.onClose(func() { _ = s.lock.Unlock() })
 	s.book = logs.NewBook(logs.Options{
 		Out: s.o.Stderr, JSON: s.o.LogJSON, Level: hclog.LevelFromString(c.Supervisor.LogLevel), Redact: s.secrets.text, Journal: s.toJournal(),
 	})
