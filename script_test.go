@@ -29,6 +29,7 @@ const patience = 60 * time.Second
 //	code N COMMAND…       run a command that must end with exit code N
 //	eventually RE CMD…    run a command again and again until its stdout matches
 //	signal NAME PID       send a signal
+//	pictured PAGE LINE    what the last command printed has the shape of what PAGE shows below LINE
 func TestScripts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real processes")
@@ -39,7 +40,7 @@ func TestScripts(t *testing.T) {
 		Setup:     func(e *testscript.Env) error { return setup(e, bin) },
 		Condition: func(name string) (bool, error) { return condition(bin, name) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"supervise": supervise, "ended": ended, "code": code, "eventually": eventually, "signal": sendSignal,
+			"supervise": supervise, "ended": ended, "code": code, "eventually": eventually, "signal": sendSignal, "pictured": pictured,
 		},
 	})
 }

@@ -187,7 +187,7 @@ func storyText(s *controlv1.Story) string {
 	if s.Next != "" {
 		text += " → " + s.Next
 	}
-	return oneLine(text, 220)
+	return oneLine(text, maxNote)
 }
 
 func storyColour(s *controlv1.Story) string {
