@@ -24,6 +24,7 @@ type conn struct {
 	raw   *sqlite3.SQLiteConn
 	stmts map[string]*sql.Stmt
 	wrote bool // since the writer looked last
+	use   use
 
 	// held is told how long an opening has waited for a foreign lock, and 0 when it has it; nil: there was no such wait.
 	held func(waited time.Duration)
@@ -36,7 +37,7 @@ func dial(path, params string, pragmas ...string) (*conn, error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	c := &conn{db: db, stmts: map[string]*sql.Stmt{}}
+	c := &conn{db: db, stmts: map[string]*sql.Stmt{}, use: recent}
 	if c.c, err = db.Conn(background); err != nil {
 		_ = db.Close()
 		return nil, err
@@ -75,6 +76,7 @@ func (c *conn) close() {
 // prepare returns the statement of query, which is prepared once in the life of the connection. Queries are constants,
 // so the map stays small.
 func (c *conn) prepare(query string) (*sql.Stmt, error) {
+	c.use = recent
 	if s, ok := c.stmts[query]; ok {
 		return s, nil
 	}

@@ -166,6 +166,7 @@ func (w *writer) loop() {
 		case <-tick.C:
 			w.idle()
 			if quiet = !w.restless(); quiet {
+				w.rest()
 				tick.Reset(untilBeat(quietBeat))
 			} else {
 				tick.Reset(untilBeat(beat))
