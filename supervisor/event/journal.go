@@ -47,7 +47,7 @@ type Journal struct {
 	store Store
 	log   hclog.Logger
 	now   func() time.Time
-	queue chan store.Event
+	queue chan *store.Event // a pointer each: room for so many events themselves is half a MiB
 	done  chan struct{}
 
 	life context.Context // of writes
@@ -63,7 +63,7 @@ type Journal struct {
 func NewJournal(s Store, log hclog.Logger, now func() time.Time) *Journal {
 	j := &Journal{
 		store: s, log: log, now: now,
-		queue: make(chan store.Event, queueLength),
+		queue: make(chan *store.Event, queueLength),
 		done:  make(chan struct{}),
 		grown: make(chan struct{}),
 	}
@@ -83,7 +83,7 @@ func (j *Journal) Record(e store.Event) {
 		return
 	}
 	select {
-	case j.queue <- e:
+	case j.queue <- &e:
 	default:
 		j.dropped++
 	}
@@ -107,7 +107,7 @@ func (j *Journal) write() {
 	defer close(j.done)
 	defer j.end()
 	for e := range j.queue {
-		if !j.append(e) {
+		if !j.append(*e) {
 			j.drop(1)
 		}
 		n := j.takeDropped()

@@ -47,7 +47,7 @@ type Options struct {
 type Book struct {
 	o     Options
 	level atomic.Int32 // hclog.Level, of o.Level at first
-	out   chan Line    // nil without a writer
+	out   chan *Line   // nil without a writer; a pointer each: room for so many lines themselves is half a MiB
 
 	written sync.WaitGroup
 	lost    atomic.Int64 // lines that the writer was too slow for
@@ -82,7 +82,7 @@ func NewBook(o Options) *Book {
 	b := &Book{o: o, voices: map[string]*voice{}, followers: map[*Follower]struct{}{}}
 	b.SetLevel(o.Level)
 	if o.Out != nil {
-		b.out = make(chan Line, outputLines)
+		b.out = make(chan *Line, outputLines)
 		b.written.Go(func() { write(o.Out, o.JSON, o.Journal, b.out) })
 	}
 	return b
@@ -156,8 +156,9 @@ func (b *Book) add(l Line) {
 	if b.out == nil {
 		return
 	}
+	queued := l
 	select {
-	case b.out <- l:
+	case b.out <- &queued:
 	default:
 		b.lost.Add(1)
 	}

@@ -14,14 +14,15 @@ import (
 const levelOfDump = hclog.Error
 
 // write formats lines until the channel closes. It flushes when it has caught up, so that a burst is few writes.
-func write(out io.Writer, asJSON bool, journal func(JournalEntry) error, lines <-chan Line) {
+func write(out io.Writer, asJSON bool, journal func(JournalEntry) error, lines <-chan *Line) {
 	w := bufio.NewWriterSize(out, 32<<10)
 	format := appendText
 	if asJSON {
 		format = appendJSON
 	}
 	var buf []byte
-	for l := range lines {
+	for next := range lines {
+		l := *next
 		// Where the journal does not take it, it goes to the writer like everything elsewhere, so that no line is lost.
 		if journal != nil && journal(l.Journal()) == nil {
 			continue

@@ -236,6 +236,8 @@ func (l *launcher) clientConfig(inst *instance) (*plugin.ClientConfig, error) {
 		SyncStderr: &lateWriter{process: inst.process, stream: logs.StreamStderr},
 		// Off is the one level at which go-plugin does not parse lines; a null logger is not off.
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard}),
+		// It waits at an empty stderr for as long as the worker lives, and would hold 64 KiB for it.
+		PluginLogBufferSize: 16,
 	}, nil
 }
 
