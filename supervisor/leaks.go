@@ -154,15 +154,14 @@ func (l *leakWatch) read(m *member) (r reading, ok bool) {
 	if s.Time.IsZero() {
 		return r, false
 	}
-	status := m.Status()
 	return reading{
 		worker: m.Name(), member: m, pid: pid, at: s.Time,
 		// Descriptors of descendants do not count against the worker's limit, their memory does.
 		values:   [2]int64{s.FDs, s.Anon + s.Family.Anon},
 		limits:   [2]int64{series.FDLimit(), m.spec.Limits.Memory},
 		busy:     l.busy(m.Name()) > 0,
-		progress: status.Progress,
-		spare:    status.SpareAnonBytes,
+		progress: m.Done(),
+		spare:    m.SpareAnon(),
 		below:    s.Family.Anon > s.Anon,
 		stopped:  series.Stopped(),
 		crowd:    crowd(s, m.spec.Limits.Processes),

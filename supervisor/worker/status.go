@@ -9,7 +9,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
-// A view is what the goroutine of Run lets others see.
+// A view is what the goroutine of Run lets others see. It is never changed: each second several parts look at each worker.
 type view struct {
 	m      machine
 	pid    int
@@ -21,19 +21,20 @@ type view struct {
 }
 
 func (l *life) publish() {
-	v := view{m: l.m, pid: l.pid, body: l.body, health: l.health, last: l.last}
+	v := &view{m: l.m, pid: l.pid, body: l.body, health: l.health, last: l.last}
 	if l.body != nil {
 		v.series, v.began = l.body.series(), l.body.began()
 	}
-	l.w.mu.Lock()
-	l.w.view = v
-	l.w.mu.Unlock()
+	l.w.view.Store(v)
 }
 
-func (w *Worker) look() view {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.view
+var unseen = &view{}
+
+func (w *Worker) look() *view {
+	if v := w.view.Load(); v != nil {
+		return v
+	}
+	return unseen
 }
 
 // State returns where the worker is in its life, Disabled before Run.
@@ -46,6 +47,15 @@ func (w *Worker) State() State {
 
 // PID returns the worker's process, 0 if there is none.
 func (w *Worker) PID() int { return w.look().pid }
+
+// Done returns how much work the current process has ended, as it said last. It is asked each second, and is cheap.
+func (w *Worker) Done() uint64 { return w.look().health.progress }
+
+// SpareAnon returns the anonymous memory of the process that stands by, 0 if there is none.
+func (w *Worker) SpareAnon() int64 {
+	_, last := w.launcher.standby()
+	return last.Anon
+}
 
 // Status returns the worker as `ctl status` shows it.
 func (w *Worker) Status() *controlv1.WorkerStatus {
@@ -77,7 +87,7 @@ func (w *Worker) Status() *controlv1.WorkerStatus {
 }
 
 // detail says what is not as it should be.
-func (v view) detail() string {
+func (v *view) detail() string {
 	switch {
 	case v.m.waits():
 		d := v.last.Message

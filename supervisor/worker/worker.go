@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -172,8 +173,9 @@ type Worker struct {
 	jitter func() float64
 	past   Past // of the worker whose place it takes
 
+	view atomic.Pointer[view] // what Status shows; nil before Run
+
 	mu     sync.Mutex
-	view   view // what Status shows
 	tuning Tuning
 }
 
