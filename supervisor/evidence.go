@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
@@ -57,9 +59,11 @@ func (e *evidence) save(ctx context.Context, m *member, pid int, why string) (fo
 		faults = append(faults, err)
 	}
 	heap, err := m.Profile(ctx, &workerv1.ProfileRequest{Kind: workerv1.ProfileRequest_KIND_HEAP})
-	if err == nil {
+	switch {
+	case err == nil:
 		write("heap.pprof", heap.Data)
-	} else {
+	case status.Code(err) == codes.Unimplemented: // plugins need not have profiles
+	default:
 		faults = append(faults, err)
 	}
 	return folder, top, errors.Join(faults...)

@@ -240,7 +240,7 @@ func (l *leakWatch) judge(r reading, d *watchedSeries, i int) (leak.Advice, stri
 	if v.Kind.Grows() && !d.told {
 		d.told = true
 		e := store.Event{Kind: kindLeak, Worker: r.worker, PID: r.pid, Message: v.Evidence, Fields: map[string]string{
-			"quantity": v.Unit, "verdict": string(v.Kind), "confidence": fmt.Sprintf("%.2f", v.Confidence), "time_to_limit": v.TimeToLimit.String(),
+			"quantity": v.Unit, "verdict": string(v.Kind), "confidence": fmt.Sprintf("%.2f", v.Confidence), "time_to_limit": v.TimeToLimit.Round(time.Second).String(),
 		}}
 		if i == 1 && r.below {
 			e.Message += "; most of it is held below the worker" + l.nameBelow(r)

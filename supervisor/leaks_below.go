@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
@@ -89,7 +90,7 @@ func (l *leakWatch) lookBelow(due bool, r reading, at *watched) {
 // tellBelow puts a leak below a worker on the timeline. The handles are listed by a goroutine, as that takes milliseconds.
 func (l *leakWatch) tellBelow(r reading, b *below, v leak.Verdict) {
 	e := store.Event{Kind: kindLeak, Worker: r.worker, PID: b.stat.PID, Fields: map[string]string{
-		"quantity": v.Unit, "verdict": string(v.Kind), "confidence": fmt.Sprintf("%.2f", v.Confidence), "time_to_limit": v.TimeToLimit.String(),
+		"quantity": v.Unit, "verdict": string(v.Kind), "confidence": fmt.Sprintf("%.2f", v.Confidence), "time_to_limit": v.TimeToLimit.Round(time.Second).String(),
 		"command": b.stat.Comm, "below": "true",
 	}}
 	text := fmt.Sprintf("not %s itself but a process below it, %s descriptors: %s", r.worker, b.text(), v.Evidence)

@@ -162,7 +162,7 @@ func (r *recycler) replace(c concern, urgent bool) {
 	if urgent {
 		limit = urgentEvidenceTime
 	}
-	fields := map[string]string{"urgent": fmt.Sprint(urgent)}
+	fields, why := map[string]string{"urgent": fmt.Sprint(urgent)}, c.why
 	if r.evidence != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		folder, top, err := r.evidence.save(ctx, c.worker, c.pid, c.why)
@@ -171,8 +171,14 @@ func (r *recycler) replace(c concern, urgent bool) {
 		if err != nil {
 			fields["evidence_error"] = err.Error()
 		}
+		if top != "" {
+			why += "; it holds " + top
+		}
+		if folder != "" {
+			why += "; all of it is in " + folder
+		}
 	}
-	r.record(store.Event{Kind: kindRecycling, Worker: c.worker.Name(), PID: c.pid, Message: c.why, Fields: fields})
+	r.record(store.Event{Kind: kindRecycling, Worker: c.worker.Name(), PID: c.pid, Message: why, Fields: fields})
 	ctx, cancel := context.WithTimeout(context.Background(), wishTime)
 	defer cancel()
 	_ = c.worker.Recycle(ctx, c.why, urgent) // a worker that is ending for good needs no successor

@@ -56,6 +56,9 @@ func TestALeakOfDescriptorsIsReplacedBeforeTheLimit(t *testing.T) {
 	if fds < 150 || fds >= 256 || !strings.Contains(e.Fields["top_handles"], "/dev/null") {
 		t.Errorf("at most %d descriptors: %+v", fds, e)
 	}
+	if !strings.Contains(e.Message, "it holds "+e.Fields["top_handles"]+"; all of it is in "+e.Fields["evidence"]) {
+		t.Errorf("it does not say what it held and where that is kept: %s", e.Message)
+	}
 	exit := r.await("exit", of("worker_exited", "leaks"))
 	if exit.Fields["cause"] != "planned" || !strings.Contains(exit.Message, "replaced: ") {
 		t.Errorf("exit %+v", exit)

@@ -171,7 +171,7 @@ func (x *export) preview(ctx context.Context) error {
 	if err := sessionRows(x.out, list.Sessions); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(x.out, "would export %d sessions as %s\n", len(list.Sessions), x.format)
+	_, err = fmt.Fprintf(x.out, "would export %s as %s\n", count(int64(len(list.Sessions)), "session", "sessions"), x.format)
 	return err
 }
 

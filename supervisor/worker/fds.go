@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
@@ -52,8 +53,12 @@ func Fds(proc sample.Proc, name string, pid int, known []sample.Stat) (*controlv
 		}
 		own, _ := proc.FDLimit(p)
 		s := table[p]
+		called := s.Comm
+		if _, err := strconv.Atoi(called); err == nil && p == pid {
+			called = name // a program that is run from a descriptor, as plugins are, is called by its number
+		}
 		out.Processes = append(out.Processes, &controlv1.FdProcess{
-			Pid: int64(p), Name: s.Comm, Fds: int64(len(handles)), FdLimit: own, Detached: lost[p] || s.Session != table[pid].Session,
+			Pid: int64(p), Name: called, Fds: int64(len(handles)), FdLimit: own, Detached: lost[p] || s.Session != table[pid].Session,
 		})
 		for _, h := range handles {
 			out.Fds = append(out.Fds, &controlv1.Fd{Fd: int32(h.FD), Target: h.Target, Kind: h.Kind, Pid: int64(p)})
