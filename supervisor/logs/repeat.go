@@ -31,11 +31,12 @@ type repeat struct {
 
 var repeatSeed = maphash.MakeSeed()
 
-// key is the same for lines that say the same.
+// key is the same for lines of one process that say the same. What a worker says before each of its ends is needed each time:
+// it is the reason of that end.
 func (l Line) key() uint64 {
 	var h maphash.Hash
 	h.SetSeed(repeatSeed)
-	for _, s := range []string{l.Stream, l.Message} {
+	for _, s := range []string{strconv.Itoa(l.PID), l.Stream, l.Message} {
 		_, _ = h.WriteString(s)
 		_ = h.WriteByte(0)
 	}

@@ -74,6 +74,16 @@ func TestALineThatComesSeldomIsNeverCounted(t *testing.T) {
 	})
 }
 
+func TestWhatAWorkerSaysBeforeEachOfItsEndsIsKept(t *testing.T) {
+	b := newBook(t, Options{})
+	for pid := range 3 * repeatsShown {
+		feed(t, b.Source("tools", 100+pid), "no licence for this machine\n")
+	}
+	if got := b.Tail("tools", 100); len(got) != 3*repeatsShown {
+		t.Errorf("%d lines: %s", len(got), messages(got))
+	}
+}
+
 func TestManyDifferentLinesAreToldApartInBoundedMemory(t *testing.T) {
 	b := newBook(t, Options{})
 	s := b.Source("tools", 7)

@@ -119,7 +119,7 @@ func (c *call) broken(ctx context.Context, h *hold, limit time.Duration, err err
 		return failure(toolv1.ToolError_KIND_FAILED, h.worker+" ended the call without a result."), ended
 	case err == io.EOF:
 		return unknownResult(c.req.tool, h.worker+" ended the call without a result"), ended
-	case errors.Is(err, ipc.ErrInvalid), errors.Is(err, ipc.ErrNotFound):
+	case (errors.Is(err, ipc.ErrInvalid) || errors.Is(err, ipc.ErrNotFound)) && outOfProtocol(h.worker, err) == "":
 		return failure(toolv1.ToolError_KIND_BAD_ARGUMENTS, cut(err.Error(), maxToolError)), ended
 	}
 	text := cut(err.Error(), maxToolError)
