@@ -2,9 +2,12 @@ package supervisor
 
 import (
 	"bufio"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestOnlyWhatComesBackFromItsFileIsForgotten(t *testing.T) {
@@ -40,5 +43,38 @@ func TestAProgramThatWasForgottenGoesOn(t *testing.T) {
 	}
 	if strings.Repeat("x", 3) != "xxx" {
 		t.Error("it does not")
+	}
+}
+
+func TestTheProgramIsForgottenAfterACollectionAndNotWithoutOne(t *testing.T) {
+	var a afterCollection
+	now := time.Unix(1000, 0)
+	runtime.GC()
+	beat := func(after time.Duration) bool {
+		before := a.last
+		now = now.Add(after)
+		a.beat(now)
+		return a.last != before
+	}
+	if !beat(0) {
+		t.Error("not after the first collections")
+	}
+	old := debug.SetGCPercent(-1) // none but those that are asked for
+	defer debug.SetGCPercent(old)
+	a.beat(now.Add(forgetEvery)) // one that had begun
+	now = now.Add(forgetEvery)
+	if beat(forgetEvery) {
+		t.Error("without a collection")
+	}
+	runtime.GC()
+	if !beat(time.Second) {
+		t.Error("not after a collection")
+	}
+	runtime.GC()
+	if beat(time.Second) {
+		t.Error("again within a second")
+	}
+	if !beat(forgetEvery) {
+		t.Error("not a minute later")
 	}
 }

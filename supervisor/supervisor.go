@@ -325,7 +325,10 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	workers, stopWorkers := context.WithCancel(background)
 	var running sync.WaitGroup
-	for _, f := range []func(time.Time){(&sleepWatch{record: s.tell}).beat, (&pulse{note: s.lock.Beat}).beat, s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus} {
+	for _, f := range []func(time.Time){
+		(&sleepWatch{record: s.tell}).beat, (&pulse{note: s.lock.Beat}).beat, (&afterCollection{}).beat,
+		s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus,
+	} {
 		s.sampler.After(f)
 	}
 	running.Go(func() { s.sampler.Run(background) })
