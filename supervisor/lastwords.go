@@ -24,8 +24,8 @@ const (
 	// lastWordsFolder in the home is where workers write their last lines when their supervisor is gone: the pipe that it
 	// read them from has died with it.
 	lastWordsFolder = "logs/last-words"
-	// lastWordsBytes are read of a file; a worker writes less.
-	lastWordsBytes = 128 << 10
+	// lastWordsBytes are read of a file; a worker writes no more, and no line can be longer.
+	lastWordsBytes = logs.MaxLine
 	// lastWordsFiles are heard at most; a fleet is smaller. All are removed.
 	lastWordsFiles = 100
 	// lastWordsKept lines of a worker go into the journal, and lastWordsTold bytes of each; the log has all.
@@ -92,11 +92,8 @@ func (w wordsLeft) hearOne(path string, told *store.Event) error {
 	if err != nil {
 		return err
 	}
-	var said []string
 	for line := range bytes.Lines(text) {
 		l := logs.Parse(bytes.TrimRight(line, "\n"), logs.StreamStderr, at)
-		l.Message = l.Message[:min(len(l.Message), logs.MaxLine)]
-		said = append(said, l.Message[:min(len(l.Message), lastWordsTold)])
 		l.Worker, l.PID = worker, pid
 		l.Fields = append(l.Fields, logs.Field{Key: "last_words", Value: "true"})
 		w.book.Add(l)
@@ -104,7 +101,14 @@ func (w wordsLeft) hearOne(path string, told *store.Event) error {
 	if at.After(told.Time) {
 		told.Time = at
 	}
-	told.Fields[name] = strings.Join(said[max(0, len(said)-lastWordsKept):], "\n")
+	// From the log, where no secret is in it any more: part of one that is cut would not be known again.
+	var said []string
+	for _, l := range w.book.Tail(worker, lastWordsKept) {
+		if l.PID == pid {
+			said = append(said, cutTo(l.Message, lastWordsTold))
+		}
+	}
+	told.Fields[name] = strings.Join(said, "\n")
 	return nil
 }
 

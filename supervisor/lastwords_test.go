@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -87,5 +88,28 @@ func TestManyLastWordsAreRemovedAndOnlySomeAreHeard(t *testing.T) {
 	w.hear()
 	if list, _ := os.ReadDir(w.dir); len(list) > 0 || heard != lastWordsFiles {
 		t.Errorf("%d files are left, %d were heard", len(list), heard)
+	}
+}
+
+func TestTheJournalIsToldNoPartOfASecretAndWholeLetters(t *testing.T) {
+	for name, line := range map[string]string{
+		"secret": strings.Repeat("x", lastWordsTold-5) + "sesame-sesame",
+		"letter": strings.Repeat("x", lastWordsTold-1) + "é and more",
+	} {
+		t.Run(name, func(t *testing.T) {
+			secrets := &redaction{}
+			secrets.add([]string{"sesame-sesame"})
+			book := logs.NewBook(logs.Options{Redact: secrets.text})
+			defer book.Close()
+			var told store.Event
+			w := wordsLeft{dir: t.TempDir(), log: book.Logger(), book: book, record: func(e store.Event) { told = e }}
+			if err := os.WriteFile(filepath.Join(w.dir, "tools-5"), []byte(line+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.hear()
+			if text := told.Fields["tools-5"]; !strings.HasPrefix(text, "xxx") || strings.Contains(text, "sesa") || !utf8.ValidString(text) {
+				t.Errorf("%q", text)
+			}
+		})
 	}
 }

@@ -63,8 +63,8 @@ func forgetProgram() {
 const forgetEvery = time.Minute
 
 // An afterCollection forgets the program's pages when there was a garbage collection: it reads tables of the whole program,
-// 7 MiB of pages that nothing else needs until the next one, which comes every two minutes when idle. The zero value is
-// ready. It is for one goroutine.
+// pages that nothing else needs until the next one, which comes every two minutes when idle. It begins a minute after its
+// first beat, as a start has the use of all. The zero value is ready. It is for one goroutine.
 type afterCollection struct {
 	seen uint64 // collections
 	last time.Time
@@ -73,6 +73,9 @@ type afterCollection struct {
 
 // beat is called about once a second, and costs a microsecond when there is nothing to do.
 func (a *afterCollection) beat(now time.Time) {
+	if a.last.IsZero() {
+		a.last = now
+	}
 	if now.Sub(a.last) < forgetEvery {
 		return
 	}

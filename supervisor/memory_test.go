@@ -56,7 +56,11 @@ func TestTheProgramIsForgottenAfterACollectionAndNotWithoutOne(t *testing.T) {
 		a.beat(now)
 		return a.last != before
 	}
-	if !beat(0) {
+	a.beat(now)
+	if beat(time.Second) {
+		t.Error("during the start")
+	}
+	if !beat(forgetEvery) {
 		t.Error("not after the first collections")
 	}
 	old := debug.SetGCPercent(-1) // none but those that are asked for

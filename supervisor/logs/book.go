@@ -138,11 +138,9 @@ func (b *Book) add(l Line) {
 	if b.closed || l.Level < b.Level() {
 		return
 	}
-	if b.o.Redact != nil {
-		l.Message = b.o.Redact(l.Message)
-		for i := range l.Fields {
-			l.Fields[i].Value = b.o.Redact(l.Fields[i].Value)
-		}
+	l.Message = b.redact(l.Message)
+	for i := range l.Fields {
+		l.Fields[i].Value = b.redact(l.Fields[i].Value)
 	}
 	if l.Time.IsZero() {
 		l.Time = b.o.Now()
@@ -162,6 +160,13 @@ func (b *Book) add(l Line) {
 	default:
 		b.lost.Add(1)
 	}
+}
+
+func (b *Book) redact(text string) string {
+	if b.o.Redact == nil {
+		return text
+	}
+	return b.o.Redact(text)
 }
 
 func (b *Book) voice(name string) *voice {

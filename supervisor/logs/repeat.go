@@ -3,6 +3,7 @@ package logs
 import (
 	"hash/maphash"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -21,7 +22,7 @@ const (
 
 // A repeat is a line that a worker has said.
 type repeat struct {
-	message string // the beginning of it
+	message string // once it is counted: its beginning, without secrets, as part of one that is cut would not be known again
 	level   hclog.Level
 	pid     int
 	times   int
@@ -59,12 +60,16 @@ func (b *Book) repeated(v *voice, l Line) bool {
 	now, key := b.o.Now(), l.key()
 	r := v.repeats[key]
 	if r == nil || r.unsaid == 0 && now.Sub(r.last) > repeatWindow {
-		v.remember(key, &repeat{message: l.Message[:min(len(l.Message), repeatText)], level: l.Level, pid: l.PID, times: 1, last: now})
+		v.remember(key, &repeat{level: l.Level, pid: l.PID, times: 1, last: now})
 		return false
 	}
-	r.last, r.pid = now, l.PID
+	r.last = now
 	if r.times++; r.times <= repeatsShown {
 		return false
+	}
+	if r.message == "" {
+		text := b.redact(l.Message)
+		r.message = strings.ToValidUTF8(text[:min(len(text), repeatText)], "")
 	}
 	r.unsaid++
 	if b.counting == nil {

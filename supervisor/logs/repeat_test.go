@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 )
 
 func TestALineThatIsRepeatedIsCountedInsteadOfKept(t *testing.T) {
@@ -81,6 +82,30 @@ func TestWhatAWorkerSaysBeforeEachOfItsEndsIsKept(t *testing.T) {
 	}
 	if got := b.Tail("tools", 100); len(got) != 3*repeatsShown {
 		t.Errorf("%d lines: %s", len(got), messages(got))
+	}
+}
+
+// A secret or a letter of several bytes may lie where the line is cut that comes with a count.
+func TestACountTellsNoPartOfASecretAndWholeLetters(t *testing.T) {
+	for name, line := range map[string]string{
+		"secret": strings.Repeat("x", repeatText-5) + "hunter2-hunter2\n",
+		"letter": strings.Repeat("x", repeatText-1) + "é and more\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBook(t, Options{Redact: func(s string) string { return strings.ReplaceAll(s, "hunter2-hunter2", "***") }})
+				s := b.Source("tools", 7)
+				for range 2 * repeatsShown {
+					feed(t, s, line)
+				}
+				time.Sleep(2 * repeatWindow)
+				said := b.Tail("tools", 1)[0].Message
+				if !strings.HasPrefix(said, "the same line 5 times more: xxx") || strings.Contains(said, "hunte") || !utf8.ValidString(said) {
+					t.Errorf("%q", said)
+				}
+				b.Close()
+			})
+		})
 	}
 }
 

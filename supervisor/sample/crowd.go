@@ -127,21 +127,13 @@ func (c *crowd) adopt() {
 	}
 }
 
-// anew says whether what below returns is read in this round, or what was known before.
-func (c *crowd) anew(first bool) bool {
-	if !c.lists {
-		return c.stirred
-	}
-	return first || c.walk || c.stirred
-}
-
 // below returns the processes below pid; known are those of the last round. For a pid that is looked at for the first time
-// all are searched for.
-func (c *crowd) below(pid int, known []Stat, first bool) []Stat {
+// all are searched for. Anew says whether they are read in this round, and not those of the last one.
+func (c *crowd) below(pid int, known []Stat, first bool) (out []Stat, anew bool) {
 	switch {
 	case !c.lists:
 		pids := c.table.below(c.families, pid)
-		out := make([]Stat, 0, len(pids))
+		out = make([]Stat, 0, len(pids))
 		for _, pid := range pids {
 			out = append(out, c.table[pid])
 		}
@@ -151,14 +143,13 @@ func (c *crowd) below(pid int, known []Stat, first bool) []Stat {
 				out = append(out, c.table[below])
 			}
 		}
-		return out
+		return out, c.stirred
 	case first || c.walk:
-		return c.proc.offspring(pid, append(slices.Clip(known), c.adopted[pid]...))
+		return c.proc.offspring(pid, append(slices.Clip(known), c.adopted[pid]...)), true
 	case !c.stirred:
-		return known
+		return known, false
 	}
 	inside := map[int]bool{pid: true}
-	var out []Stat
 	for _, k := range known {
 		if s, err := c.proc.Stat(k.PID); err == nil && s.Start == k.Start && !s.Zombie() {
 			inside[k.PID] = true
@@ -177,5 +168,5 @@ func (c *crowd) below(pid int, known []Stat, first bool) []Stat {
 			out = append(out, s)
 		}
 	}
-	return out
+	return out, true
 }

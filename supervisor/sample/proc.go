@@ -89,9 +89,9 @@ func (p Proc) use(pid int) (Process, error) {
 	return r, nil
 }
 
-// relative reads what a Family adds up of a process whose stat is known. It is read for all that run below a worker, each
-// second: status, which has the same numbers and more, takes the kernel ten times as long to write as statm.
-func (p Proc) relative(s Stat) (Process, error) {
+// useOf is use for a process whose stat was read already, without what is swapped: statm has the rest, and takes the kernel less
+// time to write than status. It is for all that run below a worker, each second.
+func (p Proc) useOf(s Stat) (Process, error) {
 	data, release, err := p.read(s.PID, "statm")
 	if err != nil {
 		return Process{}, err

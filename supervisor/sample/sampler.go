@@ -114,8 +114,7 @@ func (s *Sampler) tick(now time.Time) {
 		case r.alone:
 			r.add(now, r.now, Family{}, nil)
 		default:
-			anew := s.crowd.anew(!r.looked)
-			below := s.crowd.below(r.pid, r.Descendants(), !r.looked)
+			below, anew := s.crowd.below(r.pid, r.Descendants(), !r.looked)
 			r.looked = true
 			r.add(now, r.now, s.family(r, below, anew), below)
 		}
@@ -211,7 +210,7 @@ func (s *Sampler) relative(r *Series, m memo, d Stat, anew bool) (Process, error
 			}
 			d = now
 		}
-		p, err := s.proc.relative(d)
+		p, err := s.proc.useOf(d)
 		if err != nil {
 			return p, err
 		}

@@ -129,7 +129,8 @@ func TestSamplerSavesTheTable(t *testing.T) {
 	s := NewSampler(p, 0)
 	list := func() []Stat {
 		s.crowd.look(true)
-		return s.crowd.below(100, nil, false)
+		below, _ := s.crowd.below(100, nil, false)
+		return below
 	}
 	below := func() int { return len(list()) }
 	below() // two rounds look at each new process
