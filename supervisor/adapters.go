@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,7 +34,8 @@ const (
 	adapterConflict = "conflict"
 )
 
-// An adapterWatch knows how each chat platform is reached, and says so when it changes. It is safe for concurrent use.
+// An adapterWatch knows how each chat platform is reached. Gateways tell the changes themselves, and the journal has the end of
+// each worker: all that the watch adds to it is a gateway that is there and does not answer. It is safe for concurrent use.
 type adapterWatch struct {
 	now    func() time.Time
 	record func(store.Event)
@@ -52,7 +54,8 @@ type adapterState struct {
 	client adapterv1.AdapterClient // nil while its worker is down
 	last   *adapterv1.StatusResponse
 	since  time.Time
-	told   bool // the home chat knows of this conflict
+	told   bool                    // the home chat knows of this conflict
+	silent adapterv1.AdapterClient // the one whose silence is in the journal, nil if it has ended
 }
 
 func newAdapterWatch(s *supervisor) *adapterWatch {
@@ -137,33 +140,35 @@ func (w *adapterWatch) look(ctx context.Context) {
 	var answers sync.WaitGroup
 	for platform, client := range asked {
 		answers.Go(func() {
-			w.note(ctx, platform, client, ask(ctx, client))
+			r, err := ask(ctx, client)
+			w.note(ctx, platform, client, r, err)
 		})
 	}
 	answers.Wait()
 }
 
-func ask(ctx context.Context, client adapterv1.AdapterClient) *adapterv1.StatusResponse {
+// ask returns the state of an adapter, adapterDown where there is no answer, and why there is none.
+func ask(ctx context.Context, client adapterv1.AdapterClient) (*adapterv1.StatusResponse, error) {
 	if client == nil {
-		return &adapterv1.StatusResponse{State: adapterDown, Detail: "its worker is not there"}
+		return &adapterv1.StatusResponse{State: adapterDown, Detail: "its worker is not there"}, ipc.ErrGone
 	}
 	ctx, cancel := context.WithTimeout(ctx, adapterAnswer)
 	defer cancel()
 	r, err := client.Status(ctx, &adapterv1.StatusRequest{})
 	if err != nil {
-		return &adapterv1.StatusResponse{State: adapterDown, Detail: "it does not answer: " + err.Error()}
+		return &adapterv1.StatusResponse{State: adapterDown, Detail: "it does not answer: " + err.Error()}, err
 	}
-	return r
+	return r, nil
 }
 
-// note takes an answer over, and says what is new in it.
-func (w *adapterWatch) note(ctx context.Context, platform string, client adapterv1.AdapterClient, r *adapterv1.StatusResponse) {
+// note takes an answer over, and says what is new in it. failed is why there was none.
+func (w *adapterWatch) note(ctx context.Context, platform string, client adapterv1.AdapterClient, r *adapterv1.StatusResponse, failed error) {
 	if ctx.Err() != nil {
 		return
 	}
 	w.mu.Lock()
 	a := w.list[platform]
-	if a.client != client {
+	if a == nil || a.client != client {
 		w.mu.Unlock()
 		return // of a worker that has been replaced
 	}
@@ -175,16 +180,34 @@ func (w *adapterWatch) note(ctx context.Context, platform string, client adapter
 	if was != r.State {
 		a.since, a.told = w.now(), false
 	}
+	word := a.heard(client, r, failed)
 	worker, tell := a.worker, r.State == adapterConflict && !a.told && w.now().Sub(a.since) >= conflictPatience
 	a.told = a.told || tell
 	w.mu.Unlock()
-	if was != r.State && was != "" {
-		w.record(store.Event{Kind: "adapter_state", Worker: worker, Message: fmt.Sprintf("%s: %s, before %s", platform, r.State, was),
+	if word != "" {
+		w.record(store.Event{Kind: "adapter_state", Worker: worker, Message: platform + ": " + word,
 			Fields: map[string]string{"platform": platform, "state": r.State, "before": was, "detail": cutTo(r.Detail, maxEventText/2)}})
 	}
 	if tell {
 		w.tellHome(ctx, platform, r.Detail)
 	}
+}
+
+// heard returns what the journal has to be told of an answer, or of none: that a gateway is there and does not answer, and that
+// the same one answers again. The end of a process is told by who watches it. The caller holds adapterWatch.mu.
+func (a *adapterState) heard(client adapterv1.AdapterClient, r *adapterv1.StatusResponse, failed error) string {
+	silentBefore := a.silent != nil && a.silent == client
+	switch {
+	case failed == nil:
+		a.silent = nil
+		if silentBefore {
+			return "answers again, " + r.State
+		}
+	case !silentBefore && !errors.Is(failed, ipc.ErrGone) && !errors.Is(failed, ipc.ErrCancelled):
+		a.silent = client
+		return "does not answer: " + cutTo(failed.Error(), maxEventText/2)
+	}
+	return ""
 }
 
 func (w *adapterWatch) tellHome(ctx context.Context, platform, detail string) {
