@@ -154,7 +154,7 @@ func TestAFullDiskIsNotCalledAGoneSupervisor(t *testing.T) {
 		fmt.Errorf("disk is full: %w", ipc.ErrBusy): "(not taken yet, trying again: disk is full: too busy)",
 		fmt.Errorf("dial: %w", ipc.ErrGone):         "(the supervisor is gone; waiting for it)",
 	} {
-		if got := waiting(err); got != want {
+		if got := waiting(err, errors.Is(err, ipc.ErrGone)); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}

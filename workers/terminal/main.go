@@ -96,7 +96,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 	}
 	defer func() { _ = conn.Close() }()
 	if o.top {
-		return top(ctx, conn, in, out)
+		return top(ctx, conn, o.socket, in, out)
 	}
 	signals, stop := catchSignals()
 	defer stop()
@@ -108,7 +108,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return c.query(ctx, o, in, out, errOut)
 	}
 	c.screen = newScreen(out, colourful(out), false)
-	c.client.gone = func(err error) { c.screen.tell(waiting(err)) }
+	c.client.gone = func(err error) { c.screen.tell(waiting(err, absent(ctx, o.socket))) }
 	c.client.back = func() { c.screen.tell("(it is back)") }
 	c.warn = c.screen.tell
 	c.keys = readKeys(in)
@@ -125,14 +125,6 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return nil // leaving a chat is its usual end
 	}
 	return err
-}
-
-// waiting says what is waited for: a supervisor that refuses for now, because its disk is full, say, is there.
-func waiting(err error) string {
-	if errors.Is(err, ipc.ErrBusy) {
-		return fmt.Sprintf("(not taken yet, trying again: %v)", err)
-	}
-	return "(the supervisor is gone; waiting for it)"
 }
 
 // banner is the first thing a person reads.
@@ -179,7 +171,7 @@ func (c *conversation) query(ctx context.Context, o options, in, out, errOut *os
 	c.screen = newScreen(progress, colourful(errOut), true)
 	c.warn = func(text string) { fmt.Fprintln(errOut, clean(text)) }
 	c.client.patience = queryPatience
-	c.client.gone = func(err error) { c.screen.tell(waiting(err)) }
+	c.client.gone = func(err error) { c.screen.tell(waiting(err, absent(ctx, o.socket))) }
 	c.client.back = func() { c.screen.tell("(it is back)") }
 	if c.sessionID == "" {
 		c.chatID, c.fresh = queryChat, true

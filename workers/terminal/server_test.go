@@ -46,6 +46,7 @@ type chatServer struct {
 	notices     []*controlv1.OutboxNotice
 	restarts    []string
 	refuse      error
+	frozen      bool // Status does not answer
 	script      func(turn string, out func(*turnv1.TurnEvent) error) error
 	changed     chan struct{}
 
@@ -180,7 +181,10 @@ func (s *chatServer) Acknowledge(_ context.Context, r *controlv1.AcknowledgeRequ
 	return &controlv1.AcknowledgeResponse{}, nil
 }
 
-func (s *chatServer) Status(context.Context, *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
+func (s *chatServer) Status(ctx context.Context, _ *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
+	if err := s.until(ctx, func() bool { return !s.frozen }); err != nil {
+		return nil, err
+	}
 	return &controlv1.StatusResponse{
 		Supervisor: &controlv1.Supervisor{Version: "v1", State: "ready"},
 		Workers:    []*controlv1.WorkerStatus{{Name: "agent-1", State: "ready"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}},

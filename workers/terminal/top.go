@@ -30,13 +30,14 @@ const (
 )
 
 // top shows the workers until a person leaves.
-func top(ctx context.Context, conn grpc.ClientConnInterface, in, out *os.File) error {
+func top(ctx context.Context, conn grpc.ClientConnInterface, socket string, in, out *os.File) error {
 	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return errNoTerminal
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := newTopModel(ctx, controlv1.NewControlClient(conn), controlv1.NewOperationsClient(conn))
+	m.absent = func() bool { return absent(ctx, socket) }
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil // Ctrl-C is a way to leave
@@ -49,10 +50,16 @@ type topModel struct {
 	ctx        context.Context // of all questions
 	control    controlv1.ControlClient
 	operations controlv1.OperationsClient
+	absent     func() bool // nobody is behind the socket
+	clock      func() time.Time
 
 	width, height int
 	status        *controlv1.StatusResponse
+	asked         int                  // questions so far
+	open          bool                 // the last of them has no answer yet
 	lost          error                // why the last question failed
+	gone          bool                 // and that nobody was there
+	answered      time.Time            // when the last answer came; before the first one, when it was asked for
 	past          map[string][]float64 // memory by worker, newest last
 	sort          int                  // in sortings
 	chosen        string               // name of a worker
@@ -67,6 +74,7 @@ type (
 		status *controlv1.StatusResponse
 		past   map[string][]float64 // of workers seen for the first time
 		err    error
+		absent bool // with err: nobody is there
 	}
 	lookAgain struct{}
 	restarted struct {
@@ -77,16 +85,29 @@ type (
 
 func newTopModel(ctx context.Context, control controlv1.ControlClient, operations controlv1.OperationsClient) *topModel {
 	return &topModel{
-		ctx: ctx, control: control, operations: operations, width: 80, height: 24,
+		ctx: ctx, control: control, operations: operations, absent: func() bool { return false }, clock: time.Now, width: 80, height: 24,
 		past: map[string][]float64{}, plain: os.Getenv("NO_COLOR") != "",
 	}
 }
 
 // Init asks for the first time.
-func (m *topModel) Init() tea.Cmd { return m.look() }
+func (m *topModel) Init() tea.Cmd {
+	m.answered = m.clock()
+	return tea.Batch(m.look(), m.next())
+}
 
-// look asks for the status, and for the past of workers that are new.
+// next is the next tick. They come whether or not a question is answered, so that a screen without answers says for how long.
+func (m *topModel) next() tea.Cmd {
+	return tea.Tick(lookEvery, func(time.Time) tea.Msg { return lookAgain{} })
+}
+
+// look asks for the status, and for the past of workers that are new, unless the last question is still open.
 func (m *topModel) look() tea.Cmd {
+	if m.open {
+		return nil
+	}
+	m.open = true
+	m.asked++
 	known := map[string]bool{}
 	for name := range m.past {
 		known[name] = true
@@ -96,7 +117,7 @@ func (m *topModel) look() tea.Cmd {
 		defer cancel()
 		status, err := m.control.Status(ctx, &controlv1.StatusRequest{})
 		if err != nil {
-			return looked{err: err}
+			return looked{err: err, absent: m.absent()}
 		}
 		past := map[string][]float64{}
 		since := float64(time.Now().Add(-pastKept*time.Second).UnixMicro()) / 1e6
@@ -124,10 +145,9 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyPressMsg:
 		return m, m.key(msg.String())
 	case lookAgain:
-		return m, m.look()
+		return m, tea.Batch(m.look(), m.next())
 	case looked:
 		m.took(msg)
-		return m, tea.Tick(lookEvery, func(time.Time) tea.Msg { return lookAgain{} })
 	case restarted:
 		m.said = msg.name + " was restarted"
 		if msg.err != nil {
@@ -139,18 +159,25 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // took keeps an answer.
 func (m *topModel) took(l looked) {
-	m.lost = l.err
+	was, now := m.lost, m.clock()
+	m.open, m.lost, m.gone = false, l.err, l.absent
 	if l.err != nil {
+		if was == nil {
+			m.said = "" // of the time before
+		}
 		return
 	}
-	m.status = l.status
-	now := map[string][]float64{}
+	if was != nil {
+		m.said = "it answers again, after " + now.Sub(m.answered).Truncate(time.Second).String()
+	}
+	m.status, m.answered = l.status, now
+	past := map[string][]float64{}
 	for _, w := range l.status.Workers {
 		values := append(m.past[w.Name], l.past[w.Name]...)
 		values = append(values, float64(w.RssBytes))
-		now[w.Name] = values[max(0, len(values)-pastKept):]
+		past[w.Name] = values[max(0, len(values)-pastKept):]
 	}
-	m.past = now
+	m.past = past
 	if rows := m.rows(); len(rows) > 0 && m.at(rows) < 0 {
 		m.chosen = rows[0].Name
 	}

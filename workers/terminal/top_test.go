@@ -142,7 +142,8 @@ func TestARestartNeedsAYes(t *testing.T) {
 
 func TestALostSupervisorIsSaidAndTheOldPictureStays(t *testing.T) {
 	m := topOf(80, 24)
-	_, again := m.Update(looked{err: fmt.Errorf("socket: %w", ipc.ErrGone)})
+	m.Update(looked{err: fmt.Errorf("socket: %w", ipc.ErrGone), absent: true})
+	_, again := m.Update(lookAgain{})
 	if screen := m.draw(); again == nil || !strings.Contains(screen, "what is shown is old") || !strings.Contains(screen, "agent-1") {
 		t.Errorf("\n%s", screen)
 	}

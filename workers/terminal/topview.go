@@ -70,7 +70,7 @@ func (m *topModel) head() []string {
 	if m.status == nil {
 		text := "asking the supervisor …"
 		if m.lost != nil {
-			text = waiting(m.lost)
+			text = m.lostText()
 		}
 		return []string{m.fit(text)}
 	}
@@ -81,12 +81,21 @@ func (m *topModel) head() []string {
 			m.status.GetTurns().GetParked(), m.status.GetOutbox().GetPending())),
 	}
 	if m.lost != nil {
-		return append(lines, m.style(styleRed, m.fit(waiting(m.lost)+"; what is shown is old")))
+		return append(lines, m.style(styleRed, m.fit(m.lostText()+"; what is shown is old")))
 	}
 	if list := m.status.GetWarnings(); len(list) > 0 {
 		return append(lines, m.style(styleYellow, m.fit("warning: "+list[0])))
 	}
 	return append(lines, m.fit(together(m.status.GetMemory())))
+}
+
+// lostText says why there is no answer, and since when.
+func (m *topModel) lostText() string {
+	text := lost(m.lost, m.gone, m.clock().Sub(m.answered))
+	if m.gone {
+		text += ", waiting for it"
+	}
+	return text
 }
 
 // together says what all workers hold.
