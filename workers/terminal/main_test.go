@@ -21,7 +21,7 @@ import (
 // program returns hermes-terminal as a process of its own.
 func (s *chatServer) program(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], append([]string{"--socket", s.path}, args...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "TERM=xterm", "NO_COLOR=1", "USER=ada")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TERM="+s.term, "NO_COLOR=1", "USER=ada")
 	return cmd
 }
 

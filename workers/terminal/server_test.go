@@ -36,6 +36,7 @@ type chatServer struct {
 	controlv1.UnimplementedControlServer
 	t    *testing.T
 	path string
+	term string // TERM of the people before it
 
 	mu          sync.Mutex
 	sent        []*controlv1.SendRequest
@@ -62,7 +63,7 @@ func newServer(t *testing.T, script func(turn string, out func(*turnv1.TurnEvent
 		t.Fatal(err)
 	}
 	s := &chatServer{
-		t: t, path: filepath.Join(dir, "control.sock"), script: script,
+		t: t, path: filepath.Join(dir, "control.sock"), term: "xterm", script: script,
 		turns: map[string]string{}, decided: map[string]bool{}, changed: make(chan struct{}),
 	}
 	s.start()

@@ -17,9 +17,6 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 )
 
-// errNoTerminal tells a script what to use instead of a picture that moves.
-var errNoTerminal = fmt.Errorf("top needs a terminal; for one look use: hermes-supervisor ctl status: %w", ipc.ErrInvalid)
-
 const (
 	// lookEvery is how often top asks; the supervisor reads its workers as often.
 	lookEvery = time.Second
@@ -31,8 +28,8 @@ const (
 
 // top shows the workers until a person leaves.
 func top(ctx context.Context, conn grpc.ClientConnInterface, socket string, in, out *os.File) error {
-	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
-		return errNoTerminal
+	if err := drawable(in, out); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -43,6 +40,18 @@ func top(ctx context.Context, conn grpc.ClientConnInterface, socket string, in, 
 		return nil // Ctrl-C is a way to leave
 	}
 	return err
+}
+
+// drawable says why a picture that moves cannot be shown. hermes-supervisor has asked the same before it became this program.
+func drawable(in, out *os.File) error {
+	const instead = "for one look use hermes-supervisor ctl status, for a stream hermes-supervisor ctl watch"
+	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return fmt.Errorf("top needs a terminal: %s: %w", instead, ipc.ErrInvalid)
+	}
+	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
+		return fmt.Errorf("top draws a whole screen, which a terminal of TERM=%q cannot: %s: %w", name, instead, ipc.ErrInvalid)
+	}
+	return nil
 }
 
 // A topModel is what top knows and shows. It changes only in Update.

@@ -192,7 +192,13 @@ func TestAPersonLooksAndRestartsAWorker(t *testing.T) {
 
 func TestTopWithoutATerminalNamesWhatToUse(t *testing.T) {
 	s := newServer(t, nil)
-	if out, errOut, code := s.output("", "--top"); code != ipc.ExitUsage || out != "" || !strings.Contains(errOut, "ctl status") {
+	if out, errOut, code := s.output("", "--top"); code != ipc.ExitUsage || out != "" || !strings.Contains(errOut, "ctl status") || !strings.Contains(errOut, "ctl watch") {
 		t.Errorf("stdout %q, stderr %q, exit %d", out, errOut, code)
+	}
+	s.term = "dumb"
+	p := s.person("--top")
+	p.sees(`TERM="dumb"`)
+	if code := p.ends(); code != ipc.ExitUsage {
+		t.Errorf("exit %d", code)
 	}
 }
