@@ -123,7 +123,11 @@ func (p *program) draw(f *picture, c plot.Chart) error {
 	}
 	if f.plot {
 		width, height := p.terminalSize()
-		if err := plot.Text(p.out, c, width, height); err != nil {
+		glyphs := plot.Braille
+		if asciiOnly(os.Getenv) {
+			glyphs = plot.ASCII
+		}
+		if err := plot.Text(p.out, c, width, height, glyphs); err != nil {
 			return err
 		}
 	}
@@ -177,7 +181,8 @@ func (p *program) ctlMem() *cobra.Command {
 		Use:   "mem NAME",
 		Short: "Show how the memory of a worker has grown",
 		Long: `Mem shows the memory of a worker with all processes below it: what it is, what it was, and how it grew. The picture
-marks each restart with its cause. The supervisor itself is named supervisor.`,
+marks each restart with its cause; where the locale is not UTF-8 or the terminal has no font for it, it is drawn in ASCII
+(LC_ALL=C.UTF-8 says that it has). The supervisor itself is named supervisor.`,
 		Example: `  hermes-supervisor ctl mem tools
   hermes-supervisor ctl mem agent-1 --plot --since 10m
   hermes-supervisor ctl mem agent-1 --svg agent-1.svg --since 24h`,

@@ -105,8 +105,12 @@ func TestMemoryAndDescriptorsOfThePast(t *testing.T) {
 		{Id: 2, At: 1764600061, Kind: "worker_ready", Worker: "tools"},
 	}
 	golden(t, "mem.txt", r.must("ctl", "mem", "tools"))
-	golden(t, "mem-plot.txt", r.must("ctl", "mem", "tools", "--plot"))
-	golden(t, "fds-plot.txt", r.must("ctl", "fds", "tools", "--plot"))
+	t.Setenv("TERM", "xterm")
+	for locale, suffix := range map[string]string{"C.UTF-8": "", "C": "-ascii"} {
+		t.Setenv("LC_ALL", locale)
+		golden(t, "mem-plot"+suffix+".txt", r.must("ctl", "mem", "tools", "--plot"))
+		golden(t, "fds-plot"+suffix+".txt", r.must("ctl", "fds", "tools", "--plot"))
+	}
 	svg := filepath.Join(t.TempDir(), "a.svg")
 	r.must("ctl", "mem", "tools", "--svg", svg)
 	text, err := os.ReadFile(svg)

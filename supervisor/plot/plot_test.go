@@ -74,9 +74,11 @@ func golden(t *testing.T, name string, draw func(io.Writer) error) {
 }
 
 func TestPictures(t *testing.T) {
-	golden(t, "sawtooth.txt", func(w io.Writer) error { return Text(w, sawtooth(), 80, 16) })
+	golden(t, "sawtooth.txt", func(w io.Writer) error { return Text(w, sawtooth(), 80, 16, Braille) })
 	golden(t, "sawtooth.svg", func(w io.Writer) error { return SVG(w, sawtooth()) })
-	golden(t, "leak.txt", func(w io.Writer) error { return Text(w, leak(), 60, 10) })
+	golden(t, "leak.txt", func(w io.Writer) error { return Text(w, leak(), 60, 10, Braille) })
+	golden(t, "sawtooth.ascii.txt", func(w io.Writer) error { return Text(w, sawtooth(), 80, 16, ASCII) })
+	golden(t, "leak.ascii.txt", func(w io.Writer) error { return Text(w, leak(), 60, 10, ASCII) })
 	golden(t, "leak.svg", func(w io.Writer) error { return SVG(w, leak()) })
 }
 
@@ -101,14 +103,34 @@ func TestAnSVGIsXMLAndNeedsNothingElse(t *testing.T) {
 
 func TestATextPictureIsNeverWiderThanTheTerminal(t *testing.T) {
 	for _, width := range []int{40, 79, 80, 200} {
-		var b bytes.Buffer
-		if err := Text(&b, sawtooth(), width, 10); err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(b.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
-				t.Errorf("width %d: a line of %d: %q", width, n, line)
+		for _, g := range []Glyphs{Braille, ASCII} {
+			var b bytes.Buffer
+			if err := Text(&b, sawtooth(), width, 10, g); err != nil {
+				t.Fatal(err)
 			}
+			for line := range strings.Lines(b.String()) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("width %d: a line of %d: %q", width, n, line)
+				}
+			}
+		}
+	}
+}
+
+func TestAPictureInASCIIHoldsNothingElse(t *testing.T) {
+	c := sawtooth()
+	c.Title = "Memory of tööls"
+	c.Lines[0].Name = "résident"
+	for i := range 20 {
+		c.Marks = append(c.Marks, Mark{noon.Add(time.Duration(i) * time.Minute), "it took too long … → 💥 " + strings.Repeat("very long ", 20)})
+	}
+	var b bytes.Buffer
+	if err := Text(&b, c, 80, 12, ASCII); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range b.String() {
+		if r >= utf8.RuneSelf {
+			t.Fatalf("%q at %d of\n%s", r, i, b.String())
 		}
 	}
 }

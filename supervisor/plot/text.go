@@ -14,7 +14,62 @@ const (
 	minRows    = 4
 )
 
-// A canvas has two by four dots a character (braille), so that a line of 60 columns shows 120 moments.
+// Glyphs are the characters that a text chart is drawn with.
+type Glyphs int
+
+// Sets of characters.
+const (
+	Braille Glyphs = iota // needs UTF-8 and a font
+	ASCII                 // is readable everywhere; a line has three heights a row instead of four
+)
+
+// A set is what Glyphs stands for.
+type set struct {
+	edge, tick, corner, floor, mark, cut string
+	cell                                 func(d rune) rune // of a cell with these dots
+}
+
+func (g Glyphs) set() set {
+	if g == ASCII {
+		return set{"|", "+", "+", "-", "^", "...", asciiCell}
+	}
+	return set{"│", "┤", "└", "─", "▲", "…", func(d rune) rune { return 0x2800 + d }}
+}
+
+// asciiCell is the character that looks most like the dots: high, in the middle, low, or upright where they reach over more
+// than half of the height.
+func asciiCell(d rune) rune {
+	high, low := 4, -1
+	for row, bits := range dots {
+		if d&(bits[0]|bits[1]) != 0 {
+			high, low = min(high, row), row
+		}
+	}
+	switch {
+	case low-high >= 2:
+		return '|'
+	case high+low <= 1:
+		return '\''
+	case high+low <= 4:
+		return '-'
+	}
+	return '_'
+}
+
+// text is a text in these characters: what others have written into it may hold any.
+func (g Glyphs) text(s string) string {
+	if g != ASCII {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return '?'
+		}
+		return r
+	}, strings.NewReplacer("…", "...", "→", "->").Replace(s))
+}
+
+// A canvas has two by four dots a character (those of braille), so that a line of 60 columns shows 120 moments.
 type canvas struct {
 	columns, rows int
 	cells         [][]rune
@@ -38,14 +93,14 @@ func (c *canvas) dot(x, y int) {
 	}
 }
 
-func (c *canvas) line(row int) string {
+func (c *canvas) line(row int, cell func(rune) rune) string {
 	var b strings.Builder
 	for _, d := range c.cells[row] {
 		if d == 0 {
 			b.WriteByte(' ')
 			continue
 		}
-		b.WriteRune(0x2800 + d)
+		b.WriteRune(cell(d))
 	}
 	return b.String()
 }
@@ -73,7 +128,8 @@ func (c *canvas) draw(chart Chart, s scale, l Line) {
 }
 
 // Text writes a chart of at most width columns, with height rows for the picture.
-func Text(w io.Writer, c Chart, width, height int) error {
+func Text(w io.Writer, c Chart, width, height int, g Glyphs) error {
+	in := g.set()
 	height = max(height, minRows)
 	s := c.scale(height / 3)
 	labels := map[int]string{} // by row
@@ -89,27 +145,27 @@ func Text(w io.Writer, c Chart, width, height int) error {
 		picture.draw(c, s, l)
 	}
 	var b strings.Builder
-	b.WriteString(c.Title + "\n")
+	b.WriteString(g.text(c.Title) + "\n")
 	for row := range height {
-		edge := "│"
+		edge := in.edge
 		if labels[row] != "" {
-			edge = "┤"
+			edge = in.tick
 		}
-		fmt.Fprintf(&b, "%*s %s%s\n", margin, labels[row], edge, strings.TrimRight(picture.line(row), " "))
+		fmt.Fprintf(&b, "%*s %s%s\n", margin, labels[row], edge, strings.TrimRight(picture.line(row, in.cell), " "))
 	}
 	pad := strings.Repeat(" ", margin+1)
-	b.WriteString(pad + c.axis(columns) + "\n" + pad + " " + c.timeLabels(columns) + "\n")
-	c.textMarks(&b, columns, pad)
+	b.WriteString(pad + c.axis(columns, in) + "\n" + pad + " " + c.timeLabels(columns) + "\n")
+	c.textMarks(&b, columns, pad, g)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // axis is the time axis, with the marks on it.
-func (c Chart) axis(columns int) string {
-	line := []rune("└" + strings.Repeat("─", columns))
+func (c Chart) axis(columns int, in set) string {
+	line := []rune(in.corner + strings.Repeat(in.floor, columns))
 	for _, m := range c.Marks {
 		if c.inside(m.At) {
-			line[1+c.column(m, columns)] = '▲'
+			line[1+c.column(m, columns)] = []rune(in.mark)[0]
 		}
 	}
 	return string(line)
@@ -136,7 +192,8 @@ func (c Chart) timeLabels(columns int) string {
 }
 
 // textMarks explains the marks, the newest last.
-func (c Chart) textMarks(b *strings.Builder, columns int, pad string) {
+func (c Chart) textMarks(b *strings.Builder, columns int, pad string, g Glyphs) {
+	in := g.set()
 	const shown = 8
 	var list []Mark
 	for _, m := range c.Marks {
@@ -145,15 +202,15 @@ func (c Chart) textMarks(b *strings.Builder, columns int, pad string) {
 		}
 	}
 	if hidden := len(list) - shown; hidden > 0 {
-		fmt.Fprintf(b, "%s ▲ %d earlier ones\n", pad, hidden)
+		fmt.Fprintf(b, "%s %s %d earlier ones\n", pad, in.mark, hidden)
 		list = list[hidden:]
 	}
 	for _, m := range list {
-		text := []rune(m.At.Format("15:04:05") + " " + m.Label)
+		text := []rune(m.At.Format("15:04:05") + " " + g.text(m.Label))
 		if most := max(columns-3, minColumns); len(text) > most {
-			text = append(text[:most-1], '…')
+			text = append(text[:most-utf8.RuneCountInString(in.cut)], []rune(in.cut)...)
 		}
-		fmt.Fprintf(b, "%s ▲ %s\n", pad, string(text))
+		fmt.Fprintf(b, "%s %s %s\n", pad, in.mark, string(text))
 	}
 	if c.Limit > 0 {
 		fmt.Fprintf(b, "%s limit %s\n", pad, c.Unit.text(c.Limit))
@@ -161,7 +218,7 @@ func (c Chart) textMarks(b *strings.Builder, columns int, pad string) {
 	if len(c.Lines) > 1 {
 		names := make([]string, len(c.Lines))
 		for i, l := range c.Lines {
-			names[i] = l.Name
+			names[i] = g.text(l.Name)
 		}
 		for _, line := range wrap("lines, as a rule from above: "+strings.Join(names, ", "), max(columns-1, minColumns)) {
 			fmt.Fprintf(b, "%s %s\n", pad, line)
