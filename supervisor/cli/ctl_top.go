@@ -31,6 +31,7 @@ func (p *program) ctlTop() *cobra.Command {
 		Short: "Watch the workers in this terminal",
 		Long: `Top shows workers, descriptors, memory with its last minutes, processor, turns, restarts and verdicts, once a second.
 It needs a terminal that can be drawn on; where there is none (a pipe, TERM=dumb), ctl status and ctl watch tell the same.
+Without a UTF-8 locale it is drawn in ASCII.
 Keys: up and down choose a worker, s sorts, r restarts the chosen one after a yes, q leaves.`,
 		Example: "  hermes-supervisor ctl top",
 		Args:    none,
@@ -49,7 +50,11 @@ Keys: up and down choose a worker, s sorts, r restarts the chosen one after a ye
 			if err := answers(c.Context(), socket); err != nil {
 				return p.noSupervisor(home, socket, err)
 			}
-			return become(terminal, []string{"--socket", socket, "--top"})
+			line := []string{"--socket", socket, "--top"}
+			if asciiOnly(os.Getenv) {
+				line = append(line, "--ascii")
+			}
+			return become(terminal, line)
 		},
 	}
 }

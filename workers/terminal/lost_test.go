@@ -97,6 +97,7 @@ func TestNoSecondQuestionIsAskedBeforeTheFirstHasEnded(t *testing.T) {
 
 // A supervisor that is stopped, goes on, is killed and started again, seen from a terminal.
 func TestTopFollowsWhatBecomesOfASupervisor(t *testing.T) {
+	t.Parallel() // it waits for time to pass
 	s := newServer(t, nil)
 	p := s.person("--top") // of a line that changes only words are sure to be written whole
 	p.sees("hermes-supervisor v1 is ready")

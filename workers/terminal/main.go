@@ -31,6 +31,7 @@ type options struct {
 	session string
 	fresh   bool
 	top     bool
+	ascii   bool
 }
 
 // Main runs hermes-terminal and returns its exit code.
@@ -75,6 +76,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.session, "session", "", "session to go on in")
 	f.BoolVar(&o.fresh, "new", false, "begin a new session")
 	f.BoolVar(&o.top, "top", false, "show the workers instead of a chat")
+	f.BoolVar(&o.ascii, "ascii", false, "with -top: draw in ASCII")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -96,7 +98,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 	}
 	defer func() { _ = conn.Close() }()
 	if o.top {
-		return top(ctx, conn, o.socket, in, out)
+		return top(ctx, conn, o, in, out)
 	}
 	signals, stop := catchSignals()
 	defer stop()

@@ -27,14 +27,15 @@ const (
 )
 
 // top shows the workers until a person leaves.
-func top(ctx context.Context, conn grpc.ClientConnInterface, socket string, in, out *os.File) error {
+func top(ctx context.Context, conn grpc.ClientConnInterface, o options, in, out *os.File) error {
 	if err := drawable(in, out); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := newTopModel(ctx, controlv1.NewControlClient(conn), controlv1.NewOperationsClient(conn))
-	m.absent = func() bool { return absent(ctx, socket) }
+	m.absent = func() bool { return absent(ctx, o.socket) }
+	m.ascii = o.ascii
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil // Ctrl-C is a way to leave
@@ -75,6 +76,7 @@ type topModel struct {
 	asking        string               // worker whose restart waits for a yes
 	said          string               // what became of the last wish
 	plain         bool                 // no colours
+	ascii         bool                 // nothing but ASCII
 }
 
 // What comes into Update.

@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,19 +11,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
-)
-
-// Widths of the columns that do not grow. With their gaps they leave 20 of 80 columns to memory's past and verdicts.
-const (
-	nameWidth  = 12
-	stateWidth = 8
-	fdsWidth   = 9
-	sizeWidth  = 9
-	cpuWidth   = 5
-	countWidth = 4
-	fixedWidth = 2 + nameWidth + stateWidth + fdsWidth + sizeWidth + cpuWidth + 2*countWidth + 7
-	// maxSpark is four minutes; more says little in one line.
-	maxSpark = 60
 )
 
 // Escape sequences of colours.
@@ -53,114 +41,58 @@ func (m *topModel) draw() string {
 	if at := m.at(rows); at >= room {
 		first = at - room + 1
 	}
-	lines = append(lines, m.style(styleBold, m.columns()))
+	columns := m.columns()
+	lines = append(lines, m.titles(columns))
 	for i, w := range rows[first:min(len(rows), first+room)] {
-		lines = append(lines, m.row(w, first+i == m.at(rows)))
+		lines = append(lines, m.row(columns, w, first+i == m.at(rows)))
 	}
 	for len(lines)+len(foot) < m.height {
 		lines = append(lines, "")
 	}
 	lines = append(lines, foot...)
-	return strings.Join(lines[:min(len(lines), m.height)], "\n")
+	screen := strings.Join(lines[:min(len(lines), m.height)], "\n")
+	if m.ascii {
+		return inASCII(screen)
+	}
+	return screen
 }
 
-// head says how the supervisor is.
-func (m *topModel) head() []string {
-	s := m.status.GetSupervisor()
-	if m.status == nil {
-		text := "asking the supervisor …"
-		if m.lost != nil {
-			text = m.lostText()
-		}
-		return []string{m.fit(text)}
-	}
-	lines := []string{
-		m.fit(fmt.Sprintf("hermes-supervisor %s is %s, pid %d, up %s", s.GetVersion(), s.GetState(), s.GetPid(), upFor(s.GetUptimeSeconds()))),
-		m.fit(fmt.Sprintf("%s, %d of %d descriptors; turns: %d queued, %d running, %d parked; outbox: %d pending",
-			sizeOf(s.GetRssBytes()), s.GetFds(), s.GetFdLimit(), m.status.GetTurns().GetQueued(), m.status.GetTurns().GetRunning(),
-			m.status.GetTurns().GetParked(), m.status.GetOutbox().GetPending())),
-	}
-	if m.lost != nil {
-		return append(lines, m.style(styleRed, m.fit(m.lostText()+"; what is shown is old")))
-	}
-	if list := m.status.GetWarnings(); len(list) > 0 {
-		return append(lines, m.style(styleYellow, m.fit("warning: "+list[0])))
-	}
-	return append(lines, m.fit(together(m.status.GetMemory())))
-}
-
-// lostText says why there is no answer, and since when.
-func (m *topModel) lostText() string {
-	text := lost(m.lost, m.gone, m.clock().Sub(m.answered))
-	if m.gone {
-		text += ", waiting for it"
-	}
-	return text
-}
-
-// together says what all workers hold.
-func together(t *controlv1.WorkersMemory) string {
-	if t.GetProcesses() == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("workers: %s in %d processes", sizeOf(t.GetRssBytes()), t.GetProcesses())
-	if t.GetSpares() > 0 {
-		text += fmt.Sprintf(", %s of it in spares (%d)", sizeOf(t.GetSpareRssBytes()), t.GetSpares())
-	}
-	return text
-}
-
-// foot holds what was said last and the keys.
+// foot holds what was said last, or else all that is known of the chosen worker, and the keys.
 func (m *topModel) foot() []string {
-	said := m.said
+	said, style := m.said, styleYellow
 	if m.asking != "" {
 		said = "restart " + m.asking + "? Its turns end or go on in another worker. y or n"
 	}
+	if rows := m.rows(); said == "" && m.at(rows) >= 0 {
+		said, style = whole(rows[m.at(rows)]), styleDim
+	}
 	keys := "↑↓ choose  s sort (" + sortings[m.sort].name + ")  r restart  q quit"
-	return []string{m.style(styleYellow, m.fit(said)), m.style(styleDim, m.fit(keys))}
+	return []string{m.style(style, m.fit(said)), m.style(styleDim, m.fit(keys))}
 }
 
-func (m *topModel) columns() string {
-	spark, verdict := m.split()
-	return m.fit("  " + strings.Join([]string{
-		pad("WORKER", nameWidth), pad("STATE", stateWidth), left("FDS", fdsWidth), left("MEMORY", sizeWidth), pad("PAST", spark),
-		left("CPU%", cpuWidth), left("BUSY", countWidth), left("RST", countWidth), pad("VERDICT", verdict),
-	}, " "))
-}
-
-// split shares what the fixed columns leave.
-func (m *topModel) split() (spark, verdict int) {
-	rest := max(m.width-fixedWidth-1, 14)
-	spark = min(rest/2, maxSpark)
-	return spark, rest - spark
-}
-
-func (m *topModel) row(w *controlv1.WorkerStatus, chosen bool) string {
-	spark, verdict := m.split()
-	fds, memory, cpu := "", "", ""
-	if w.Pid != 0 {
-		fds, memory, cpu = fmt.Sprintf("%d/%d", w.Fds, w.FdLimit), sizeOf(w.RssBytes), fmt.Sprintf("%.1f", w.CpuPercent)
+// whole says of a worker what its columns may have no room for.
+func whole(w *controlv1.WorkerStatus) string {
+	var parts []string
+	if w.NextStartSeconds > 0 {
+		parts = append(parts, fmt.Sprintf("starts in %.0fs", math.Ceil(w.NextStartSeconds)))
 	}
-	mark, state := "  ", m.style(stateStyle(w.State), pad(w.State, stateWidth))
-	text, grows := topVerdict(w)
-	said := pad(text, verdict)
-	if grows {
-		said = m.style(styleRed, said)
+	if w.Detail != "" {
+		parts = append(parts, w.Detail)
 	}
-	if chosen {
-		mark, state, said = "› ", pad(w.State, stateWidth), pad(text, verdict)
+	v := w.GetVerdict()
+	if v.GetFds() != "" {
+		parts = append(parts, "descriptors "+v.GetFds())
 	}
-	line := mark + strings.Join([]string{
-		pad(w.Name, nameWidth), state, left(fds, fdsWidth), left(memory, sizeWidth), pad(sparkline(m.past[w.Name], spark), spark),
-		left(cpu, cpuWidth), left(fmt.Sprint(w.InFlight), countWidth), left(fmt.Sprint(w.Restarts), countWidth), said,
-	}, " ")
-	if m.width <= fixedWidth+15 {
-		line = m.fit(mark + pad(w.Name, nameWidth) + " " + pad(w.State, stateWidth) + " " + left(fds, fdsWidth) + " " + left(memory, sizeWidth))
+	if v.GetRss() != "" {
+		parts = append(parts, "memory "+v.GetRss())
 	}
-	if chosen {
-		return m.style(styleReverse, line)
+	if v.GetBelow() != "" && v.GetBelow() != v.GetFds() {
+		parts = append(parts, strings.TrimSuffix("descriptors below it "+v.GetBelow()+", "+v.GetBelowDetail(), ", "))
 	}
-	return line
+	if w.SparePid != 0 {
+		parts = append(parts, "a spare stands by")
+	}
+	return w.Name + ": " + strings.Join(parts, "; ")
 }
 
 // topVerdict is the one thing to know of a worker, and whether a spare stands by.
@@ -202,10 +134,34 @@ func stateStyle(state string) string {
 }
 
 func (m *topModel) style(code, text string) string {
-	if m.plain || text == "" {
+	if m.plain || text == "" || code == "" {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// sparksASCII are the sparks where there is nothing but ASCII.
+const sparksASCII = "_.-:=+*#"
+
+// inASCII puts one ASCII character in the place of each other one, so that columns stay where they are.
+func inASCII(screen string) string {
+	return strings.Map(func(r rune) rune {
+		switch i := slices.Index(sparks, r); {
+		case r < utf8.RuneSelf:
+			return r
+		case i >= 0:
+			return rune(sparksASCII[i])
+		case r == '›':
+			return '>'
+		case r == '…':
+			return '~'
+		case r == '↑':
+			return '^'
+		case r == '↓':
+			return 'v'
+		}
+		return '?'
+	}, screen)
 }
 
 // fit makes one line of a text that the screen is wide enough for.
