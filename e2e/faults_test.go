@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/plugintest"
 )
 
 // limit bounds what a test waits for.
@@ -190,6 +193,34 @@ func TestTheLastLinesOfWorkersOutliveAKilledSupervisor(t *testing.T) {
 	}
 	if list, err := os.ReadDir(folder); err != nil || len(list) > 0 {
 		t.Errorf("they would be heard again: %v, %v", list, err)
+	}
+}
+
+// A plugin may write in no folder but its own, so that is where its last lines are, and the log has them in the end.
+func TestTheLastLinesOfAPluginOutliveAKilledSupervisor(t *testing.T) {
+	c := &court{system: newSystem(t, quickRestarts)}
+	c.chat = &socketChat{sys: c.system, id: "words"}
+	c.start()
+	c.must("plugins", "add", "--yes", plugintest.Build(t, "../plugins/examples/hello"))
+	if answer := c.ask(`call: hello {"name":"Ann"}`); !strings.Contains(answer, "Hello, Ann!") {
+		t.Fatal(answer)
+	}
+	pid := c.worker("plugin-hello").Pid
+	c.kill()
+	file := filepath.Join(c.home, "tool-plugins", "data", "hello", "last-words", fmt.Sprintf("plugin-hello-%d", pid))
+	c.eventually(5*time.Second, "the plugin has ended in order", func() error {
+		text, err := os.ReadFile(file)
+		if err == nil && !strings.Contains(string(text), "ending") {
+			err = fmt.Errorf("it left %q", text)
+		}
+		return err
+	})
+	c.start()
+	if out := c.must("ctl", "logs", "plugin-hello"); !strings.Contains(out, "last_words=true") {
+		t.Errorf("the log of the plugin: %s", out)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it would be heard again: %v", err)
 	}
 }
 

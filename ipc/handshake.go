@@ -30,8 +30,8 @@ const (
 	// HostFDEnv names the inherited descriptor over which a built-in worker calls the host services: one end of a pair of
 	// sockets without a name, whose other end only the supervisor has. A worker that has none dials the broker.
 	HostFDEnv = "HERMES_HOST_FD"
-	// LastWordsEnv names the file, but for a hyphen and the number of the process, into which a built-in worker writes its
-	// last log lines when the supervisor is gone. The next supervisor reads and removes it.
+	// LastWordsEnv names the file, but for a hyphen and the number of the process, into which a worker writes its last log
+	// lines when the supervisor is gone; that of a plugin is below its own folder. The next supervisor reads and removes it.
 	LastWordsEnv = "HERMES_LAST_WORDS"
 	// MaxMessageBytes bounds one message in both directions. Larger data is streamed. gRPC's own default for
 	// received messages is 4 MiB on servers and none on go-plugin's clients, which is too little and too much.

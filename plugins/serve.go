@@ -29,12 +29,12 @@ const closeGrace = 700 * time.Millisecond
 // serve runs the plugin under a supervisor and returns when the process should end.
 func serve(name, version string, tools []Tool) {
 	// The logger keeps the process's own stderr: go-plugin replaces os.Stderr when it serves.
-	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: os.Stderr, Level: hclog.Debug})
+	words := ipc.NewLastWords(os.Stderr, os.Getenv(ipc.LastWordsEnv))
+	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: words, Level: hclog.Debug})
 	w := &worker{server: NewServer(name, version), version: version, tools: tools, log: log, calls: map[uint64]time.Time{}}
 	var once sync.Once
-	exit := func(why string) {
+	leave := func() {
 		once.Do(func() {
-			log.Debug("ending", "reason", why)
 			w.server.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 			defer cancel()
@@ -42,10 +42,18 @@ func serve(name, version string, tools []Tool) {
 			os.Exit(ipc.ExitOK)
 		})
 	}
+	exit := func(why string) {
+		log.Debug("ending", "reason", why)
+		leave()
+	}
 	// A log line to a supervisor that is gone would end the process by SIGPIPE before its children are ended. Caught, the write
 	// fails instead; unlike an ignored signal a caught one is not inherited by commands.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	go endWithSupervisor(os.Getenv(ipc.LivenessFDEnv), exit)
+	go endWithSupervisor(os.Getenv(ipc.LivenessFDEnv), func(why string) {
+		words.SupervisorGone()
+		log.Info("ending", "reason", why)
+		leave()
+	})
 	go func() {
 		c := make(chan os.Signal, 1)
 		signal.Notify(c, syscall.SIGTERM)

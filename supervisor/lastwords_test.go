@@ -21,7 +21,7 @@ func TestLastWordsAreHeardOnceWhateverIsInTheirFolder(t *testing.T) {
 	book := logs.NewBook(logs.Options{Redact: secrets.text})
 	defer book.Close()
 	var told []store.Event
-	w := wordsLeft{dir: filepath.Join(t.TempDir(), "last-words"), log: book.Logger(), book: book, record: func(e store.Event) { told = append(told, e) }}
+	w := wordsLeft{dir: filepath.Join(t.TempDir(), "last-words"), log: book.Logger(), book: book, now: time.Now, record: func(e store.Event) { told = append(told, e) }}
 	w.hear() // there is no folder
 	dir := w.folder()
 	write := func(name, text string) {
@@ -79,7 +79,7 @@ func TestManyLastWordsAreRemovedAndOnlySomeAreHeard(t *testing.T) {
 	book := logs.NewBook(logs.Options{})
 	defer book.Close()
 	heard := 0
-	w := wordsLeft{dir: t.TempDir(), log: book.Logger(), book: book, record: func(e store.Event) { heard = len(e.Fields) }}
+	w := wordsLeft{dir: t.TempDir(), log: book.Logger(), book: book, now: time.Now, record: func(e store.Event) { heard = len(e.Fields) }}
 	for n := range 3 * lastWordsFiles {
 		if err := os.WriteFile(filepath.Join(w.dir, fmt.Sprintf("tools-%d", n)), []byte("x\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestTheJournalIsToldNoPartOfASecretAndWholeLetters(t *testing.T) {
 			book := logs.NewBook(logs.Options{Redact: secrets.text})
 			defer book.Close()
 			var told store.Event
-			w := wordsLeft{dir: t.TempDir(), log: book.Logger(), book: book, record: func(e store.Event) { told = e }}
+			w := wordsLeft{dir: t.TempDir(), log: book.Logger(), book: book, now: time.Now, record: func(e store.Event) { told = e }}
 			if err := os.WriteFile(filepath.Join(w.dir, "tools-5"), []byte(line+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -111,5 +111,72 @@ func TestTheJournalIsToldNoPartOfASecretAndWholeLetters(t *testing.T) {
 				t.Errorf("%q", text)
 			}
 		})
+	}
+}
+
+// A plugin writes its last lines in a folder of its own, where it may put whatever it likes.
+func TestAPluginLeavesLastWordsOfItsOwnAndNobodyElses(t *testing.T) {
+	book := logs.NewBook(logs.Options{})
+	defer book.Close()
+	var told []store.Event
+	data, outside := t.TempDir(), t.TempDir()
+	now := time.Now()
+	w := wordsLeft{
+		dir: filepath.Join(t.TempDir(), "last-words"), plugins: map[string]string{"plugin-guest": data}, log: book.Logger(), book: book,
+		now: func() time.Time { return now }, record: func(e store.Event) { told = append(told, e) },
+	}
+	secret := filepath.Join(outside, "plugin-guest-9")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(secret, "a secret of somebody\n")
+	w.hear() // it has no such folder
+	folder := filepath.Join(data, pluginWords)
+	if err := os.Symlink(outside, folder); err != nil {
+		t.Fatal(err)
+	}
+	w.hear()
+	if _, err := os.Stat(secret); err != nil || len(told) > 0 {
+		t.Fatalf("a link of the plugin was followed: %v, %v", err, told)
+	}
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(folder, "tools-3"), "as if it were another worker\n")
+	if err := os.Link(secret, filepath.Join(folder, "plugin-guest-4")); err != nil {
+		t.Fatal(err)
+	}
+	w.hear()
+	if len(told) > 0 {
+		t.Errorf("told: %v", told)
+	}
+	write(filepath.Join(folder, "plugin-guest-5"), "goodbye\n")
+	if err := os.Chtimes(filepath.Join(folder, "plugin-guest-5"), now, now.Add(24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	w.hear()
+	if len(told) != 1 || told[0].Fields["plugin-guest-5"] != "goodbye" || told[0].Time.After(now) {
+		t.Errorf("told: %+v", told)
+	}
+	for n := range 3 * pluginWordsFiles {
+		write(filepath.Join(folder, fmt.Sprintf("plugin-guest-%d", 100+n)), "x\n")
+	}
+	w.hear()
+	if list, _ := os.ReadDir(folder); len(told) != 2 || len(told[1].Fields) != pluginWordsFiles || len(list) > 0 {
+		t.Errorf("%d files are left, told: %v", len(list), told)
+	}
+	if text, _ := os.ReadFile(secret); string(text) != "a secret of somebody\n" {
+		t.Errorf("what it had linked is now %q", text)
+	}
+	for _, l := range book.Tail("", 1000) {
+		if strings.Contains(l.Message, "secret of") || l.Worker == "tools" {
+			t.Errorf("in the log: %+v", l)
+		}
 	}
 }

@@ -26,6 +26,8 @@ const (
 	sharedProcesses = 4
 	// outputs is the folder in a plugin's own one for whole outputs that were cut.
 	outputs = "outputs"
+	// pluginWords is the folder in a plugin's own one for its last lines when the supervisor is gone.
+	pluginWords = "last-words"
 )
 
 // spec is the worker of a plugin: its program, opened and verified anew at each start, in the hands of hermes-confine.
@@ -78,6 +80,8 @@ func pluginSpec(cat *catalogue.Catalogue, e catalogue.Entry, q quarters) worker.
 		inside = fmt.Sprintf("/proc/self/fd/%d", confine.DataFD)
 		s.SocketAlias = fmt.Sprintf("/proc/self/fd/%d", confine.SocketFD)
 	}
+	// It makes the folder itself: one that was made for it, or granted, by a path which it can change might lead elsewhere.
+	s.Env = []string{ipc.LastWordsEnv + "=" + filepath.Join(inside, pluginWords, s.Name)}
 	s.Args = []string{p.Encode()}
 	settings, err := json.Marshal(set.Settings)
 	if err != nil || set.Settings == nil {

@@ -97,7 +97,7 @@ func Main(name string, role Role) {
 	}
 	fewProcessors()
 	// The logger keeps the process's own stderr: go-plugin replaces os.Stderr when it serves.
-	words := &lastWords{out: os.Stderr, path: os.Getenv(ipc.LastWordsEnv)}
+	words := ipc.NewLastWords(os.Stderr, os.Getenv(ipc.LastWordsEnv))
 	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: words, Level: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &worker{ctx: ctx, role: role, roleName: name, log: log}
@@ -118,7 +118,7 @@ func Main(name string, role Role) {
 	// the write fails instead; unlike an ignored signal a caught one is not inherited by commands.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go watchLiveness(os.Getenv(ipc.LivenessFDEnv), func(why string) {
-		words.supervisorGone()
+		words.SupervisorGone()
 		log.Info("ending", "reason", why)
 		leave(ipc.ExitOK)
 	})

@@ -99,6 +99,7 @@ type Env struct {
 	RunDir   string // where sockets are; CheckRunDir says whether it will do
 	Version  string // of the supervisor; a built-in worker must be of the same
 	// LastWords is a folder for the last lines of built-in workers whose supervisor is gone; empty: they are lost.
+	// A plugin has a folder of its own (Spec.Env).
 	LastWords string
 	Timing    Timing
 

@@ -1,4 +1,4 @@
-package workers
+package ipc
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestTheLastLinesAreOnDiskWhenTheReaderOfTheLogIsGone(t *testing.T) {
 	}
 	defer func() { _ = pipe.Close() }()
 	dir := t.TempDir()
-	words := &lastWords{out: pipe, path: filepath.Join(dir, "tools")}
+	words := NewLastWords(pipe, filepath.Join(dir, "tools"))
 	log := hclog.New(&hclog.LoggerOptions{JSONFormat: true, Output: words})
 	log.Info("this was read")
 	if list, _ := os.ReadDir(dir); len(list) > 0 {
@@ -54,7 +54,7 @@ func TestTheLastLinesAreOnDiskWhenTheReaderOfTheLogIsGone(t *testing.T) {
 func TestLastWordsAreFewHoweverMuchIsSaid(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
-	words := &lastWords{out: &out, path: filepath.Join(dir, "tools")}
+	words := NewLastWords(&out, filepath.Join(dir, "tools"))
 	for n := range 10_000 {
 		_, _ = fmt.Fprintf(words, "line %d of many\n", n)
 	}
@@ -63,8 +63,8 @@ func TestLastWordsAreFewHoweverMuchIsSaid(t *testing.T) {
 		t.Errorf("%d lines with %d bytes are kept", len(words.kept), words.held)
 	}
 	_, _ = fmt.Fprintln(words, "the last of all")
-	words.supervisorGone()
-	words.supervisorGone()
+	words.SupervisorGone()
+	words.SupervisorGone()
 	for n := range 10_000 {
 		_, _ = fmt.Fprintf(words, "line %d after it\n", n)
 	}
@@ -79,8 +79,8 @@ func TestLastWordsAreFewHoweverMuchIsSaid(t *testing.T) {
 
 func TestWithoutAPlaceForLastWordsNothingFails(t *testing.T) {
 	for _, path := range []string{"", filepath.Join(t.TempDir(), "is", "not", "there")} {
-		words := &lastWords{out: &bytes.Buffer{}, path: path}
-		words.supervisorGone()
+		words := NewLastWords(&bytes.Buffer{}, path)
+		words.SupervisorGone()
 		if n, err := words.Write([]byte("line\n")); n != 5 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}

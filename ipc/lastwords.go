@@ -1,10 +1,11 @@
-package workers
+package ipc
 
 import (
 	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 )
@@ -17,9 +18,9 @@ const (
 	wordsBytes = 64 << 10
 )
 
-// A lastWords is where a worker's log goes: to the supervisor, and when that is gone, to a file which the next one reads. A pipe
-// whose reader has died takes what was in it along, so the newest lines are kept until then.
-type lastWords struct {
+// LastWords is where a worker's log goes: to the supervisor, and when that is gone, to a file which the next one reads. A pipe
+// whose reader has died takes what was in it along, so the newest lines are kept until then. It is safe for concurrent use.
+type LastWords struct {
 	out  io.Writer
 	path string // of the file, without the number of this process; empty: nowhere
 
@@ -31,8 +32,14 @@ type lastWords struct {
 	left int // bytes that still go into it
 }
 
+// NewLastWords returns one that writes to out as long as somebody reads it. path is what LastWordsEnv says; empty: what is said
+// later is lost.
+func NewLastWords(out io.Writer, path string) *LastWords {
+	return &LastWords{out: out, path: path}
+}
+
 // Write takes one line. It never fails: a log that cannot be written has nowhere to say so.
-func (w *lastWords) Write(line []byte) (int, error) {
+func (w *LastWords) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.gone {
@@ -46,14 +53,14 @@ func (w *lastWords) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// supervisorGone has the lines that were kept and all that come from now on written to the file.
-func (w *lastWords) supervisorGone() {
+// SupervisorGone has the lines that were kept and all that come from now on written to the file.
+func (w *LastWords) SupervisorGone() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.orphaned()
 }
 
-func (w *lastWords) keep(line []byte) {
+func (w *LastWords) keep(line []byte) {
 	if len(line) > lastBytes {
 		line = append(bytes.Clone(line[:lastBytes-1]), '\n')
 	}
@@ -65,13 +72,15 @@ func (w *lastWords) keep(line []byte) {
 	}
 }
 
-func (w *lastWords) orphaned() {
+func (w *LastWords) orphaned() {
 	if w.gone {
 		return
 	}
 	w.gone = true
 	if w.path != "" {
-		// Made here and by nobody else, for the owner alone. Without it there is no place left to say anything.
+		// Made here and by nobody else, for the owner alone. Without it there is no place left to say anything. A plugin makes
+		// the folder, too, in its own one.
+		_ = os.Mkdir(filepath.Dir(w.path), 0o700)
 		w.file, _ = os.OpenFile(fmt.Sprintf("%s-%d", w.path, os.Getpid()), os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 		w.left = wordsBytes
 	}
@@ -82,7 +91,7 @@ func (w *lastWords) orphaned() {
 }
 
 // save writes a line that still fits, whole or not at all.
-func (w *lastWords) save(line []byte) {
+func (w *LastWords) save(line []byte) {
 	if w.file == nil || len(line) > w.left {
 		return
 	}
