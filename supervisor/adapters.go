@@ -205,6 +205,9 @@ func (a *adapterState) heard(client adapterv1.AdapterClient, r *adapterv1.Status
 		}
 	case !silentBefore && !errors.Is(failed, ipc.ErrGone) && !errors.Is(failed, ipc.ErrCancelled):
 		a.silent = client
+		if errors.Is(failed, ipc.ErrTimeout) {
+			return fmt.Sprintf("does not answer within %v", adapterAnswer)
+		}
 		return "does not answer: " + cutTo(failed.Error(), maxEventText/2)
 	}
 	return ""

@@ -397,3 +397,21 @@ func TestAPartOfTheTimelineKnowsWhatWasBefore(t *testing.T) {
 		t.Errorf("%v", s.Turns)
 	}
 }
+
+// A silence that began earlier is part of the answer to "why was the bot silent since then?".
+func TestAnOutageThatLastsIsToldThoughItBeganBefore(t *testing.T) {
+	night := time.Date(2026, 3, 1, 22, 51, 0, 0, time.UTC)
+	event := func(id int64, minutes int, kind, state string) store.Event {
+		return store.Event{ID: id, Time: night.Add(time.Duration(minutes) * time.Minute), Kind: kind, Worker: "gateway-telegram",
+			Message: "telegram: " + state + ": no route", Fields: map[string]string{"state": state}}
+	}
+	conn, _ := serveWith(t, &parts{}, rows{
+		event(1, -99, "adapter_conflict", "conflict"), event(2, -90, "adapter_connected", "connected"),
+		event(3, -10, "adapter_degraded", "degraded"), event(4, 11, "adapter_connected", "connected"),
+		event(5, 20, "worker_ready", ""),
+	})
+	told, err := controlv1.NewTimelineClient(conn).Tell(t.Context(), &controlv1.TellRequest{Since: unixSeconds(night)})
+	if err != nil || len(told.Stories) != 1 || told.Stories[0].Kind != "adapter_degraded" || told.Stories[0].Next != "connected again after 21m0s" {
+		t.Errorf("%v, %v", told, err)
+	}
+}

@@ -38,7 +38,7 @@ func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*
 		return nil, err
 	}
 	stories := slices.DeleteFunc(event.Tell(append(before, events...)), func(s *event.Story) bool {
-		return s.At.Before(since) || r.Worker != "" && s.Worker != r.Worker && !s.Holds(r.Worker)
+		return s.At.Before(since) && s.Until.Before(since) || r.Worker != "" && s.Worker != r.Worker && !s.Holds(r.Worker)
 	})
 	t.addAnswers(ctx, stories)
 	for _, s := range stories {

@@ -21,6 +21,7 @@ type Story struct {
 	Fields  map[string]string // of the event: of a death cause, code, signal, by, last readings, samples, log
 	Turns   []*Held           // that it cut
 	Next    string            // what followed for the worker, empty if that is not known yet
+	Until   time.Time         // of an outage: when it ended, or the newest event if it lasts; zero for what has no end of its own
 	Away    time.Duration     // of a start of the supervisor: how long none ran before it, 0 if that is not known
 }
 
@@ -69,6 +70,7 @@ type teller struct {
 	waiting map[string][]*Held
 	next    map[string]*Story   // worker → its death, until something follows
 	failing map[string]*failing // worker and what failed → the newest story of that
+	outages map[string]*outage  // gateway → its newest
 	running bool                // a supervisor runs and was not stopped
 	heard   time.Time           // of the newest event
 	stop    *Story              // of the supervisor, until its next start
@@ -96,11 +98,16 @@ type loss struct {
 func Tell(events []store.Event) []*Story {
 	t := &teller{
 		leased: map[string]string{}, chats: map[string]chat{}, lost: map[string]loss{}, waiting: map[string][]*Held{},
-		next: map[string]*Story{}, failing: map[string]*failing{},
+		next: map[string]*Story{}, failing: map[string]*failing{}, outages: map[string]*outage{},
 	}
 	for _, e := range events {
 		t.take(e)
 		t.heard, t.running = e.Time, t.stop == nil
+	}
+	for _, o := range t.outages {
+		if o.end == "" {
+			o.story.Until = t.heard
+		}
 	}
 	return t.stories
 }
@@ -108,10 +115,17 @@ func Tell(events []store.Event) []*Story {
 func (t *teller) take(e store.Event) {
 	switch {
 	case e.Kind == "worker_exited":
+		t.gone(e.Worker, e.Time)
 		t.died(e)
 	case e.Kind == "worker_restarting", e.Kind == "worker_ready":
 		t.followed(e)
+	case strings.HasPrefix(e.Kind, "adapter_"):
+		t.adapter(e)
+		return
 	case e.Kind == KindSupervisorStarted:
+		for worker := range t.outages {
+			t.gone(worker, e.Time)
+		}
 		t.started(e)
 	case e.Kind == KindSupervisorReady && t.start != nil:
 		t.start.Next, t.start = e.Message, nil

@@ -190,6 +190,43 @@ func TestTimeline(t *testing.T) {
 22:51:05 call_failed plugin-weather: turn t-2: forecast failed: no such city
 01:21:00 call_failed plugin-weather: turn t-5: forecast failed: no route
 `},
+		{"a platform that is not reached", []string{
+			"0 adapter_connected gateway-telegram state=connected # telegram: connected",
+			"1 adapter_message_refused gateway-telegram # telegram: a message was not taken: full",
+			"10 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+			"160 adapter_deaf gateway-telegram state=deaf # telegram: deaf: no cause given",
+			"190 adapter_state gateway-api state=down # api: does not answer: took too long",
+			"192 adapter_state gateway-api state=connected # api: answers again, connected",
+			"310 adapter_connected gateway-telegram state=connected # telegram: connected again after 5m0s",
+			"400 adapter_conflict gateway-telegram state=conflict # telegram: conflict: another program polls",
+		}, `22:51:10 adapter_degraded gateway-telegram: telegram: no route → then deaf
+22:53:40 adapter_deaf gateway-telegram: telegram: no cause given → connected again after 5m0s
+22:54:10 adapter_state gateway-api: api: does not answer: took too long → answers again after 2s
+22:57:40 adapter_conflict gateway-telegram: telegram: another program polls
+`},
+		{"a platform that comes and goes", []string{
+			"0 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+			"3 adapter_connected gateway-telegram state=connected # telegram: connected again after 3s",
+			"60 adapter_degraded gateway-telegram state=degraded # telegram: degraded: timeout",
+			"61 adapter_connected gateway-telegram state=connected # telegram: connected again after 1s",
+			"120 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+			"130 adapter_connected gateway-telegram state=connected # telegram: connected again after 10s",
+			"9000 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+		}, `22:51:00 adapter_degraded gateway-telegram: telegram: no route → connected again after 10s, 3 times so, the last after 2m0s
+01:21:00 adapter_degraded gateway-telegram: telegram: no route
+`},
+		{"an outage that ends with its gateway or with the supervisor", []string{
+			"0 adapter_conflict gateway-telegram state=conflict # telegram: conflict: another program polls",
+			"60 worker_exited gateway-telegram cause=operator # restart by operator (pid 9)",
+			"61 worker_ready gateway-telegram",
+			"62 adapter_connected gateway-telegram state=connected # telegram: connected",
+			"70 adapter_conflict gateway-telegram state=conflict # telegram: conflict: another program polls",
+			"80 supervisor_started # version 1",
+			"81 adapter_connected gateway-telegram state=connected # telegram: connected",
+		}, `22:51:00 adapter_conflict gateway-telegram: telegram: another program polls → until its gateway ended, 2 times so, the last after 1m10s
+22:52:00 death gateway-telegram: restart by operator (pid 9) → served again after 1s
+22:52:20 supervisor_started : version 1; the one before it was killed, or the machine went down; last heard of 10s before
+`},
 		{"a replacement ahead of a limit", []string{
 			"0 leak_suspected tools # grew from 14 to 300",
 			"60 recycle_due tools # 80 %; it is replaced when it has nothing in hand",
