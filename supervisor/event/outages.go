@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,7 +45,6 @@ func (t *teller) unreached(e store.Event, state string) {
 	case o.story.Kind == e.Kind && o.end != "":
 		o.begun, o.last, o.end = e.Time, e.Time, ""
 		o.times++
-		o.follow(e.Time)
 		return
 	case o.story.Kind == e.Kind:
 		return
@@ -60,8 +60,22 @@ func (t *teller) unreached(e store.Event, state string) {
 
 func (t *teller) reached(e store.Event, how string) {
 	if o := t.outages[e.Worker]; o != nil && o.end == "" {
-		o.end = how + short(e.Time.Sub(o.begun))
+		lasted := e.Time.Sub(o.begun)
+		if seconds, err := strconv.Atoi(e.Fields["down_seconds"]); err == nil {
+			lasted = time.Duration(seconds) * time.Second // the gateway knows when it was reached last
+		}
+		o.end = how + short(lasted)
 		o.follow(e.Time)
+	}
+}
+
+// lasts says of outages without an end that they have none.
+func (t *teller) lasts() {
+	for _, o := range t.outages {
+		if o.end == "" {
+			o.end = "not over yet"
+			o.follow(t.heard)
+		}
 	}
 }
 
@@ -77,6 +91,6 @@ func (t *teller) gone(worker string, at time.Time) {
 func (o *outage) follow(at time.Time) {
 	o.story.Next, o.story.Until = o.end, at
 	if o.times > 1 {
-		o.story.Next = strings.TrimPrefix(fmt.Sprintf("%s, %d times so, the last after %s", o.end, o.times, short(o.last.Sub(o.story.At))), ", ")
+		o.story.Next = fmt.Sprintf("%s, %d times so, the last after %s", o.end, o.times, short(o.last.Sub(o.story.At)))
 	}
 }

@@ -104,11 +104,7 @@ func Tell(events []store.Event) []*Story {
 		t.take(e)
 		t.heard, t.running = e.Time, t.stop == nil
 	}
-	for _, o := range t.outages {
-		if o.end == "" {
-			o.story.Until = t.heard
-		}
-	}
+	t.lasts()
 	return t.stories
 }
 

@@ -197,12 +197,12 @@ func TestTimeline(t *testing.T) {
 			"160 adapter_deaf gateway-telegram state=deaf # telegram: deaf: no cause given",
 			"190 adapter_state gateway-api state=down # api: does not answer: took too long",
 			"192 adapter_state gateway-api state=connected # api: answers again, connected",
-			"310 adapter_connected gateway-telegram state=connected # telegram: connected again after 5m0s",
+			"310 adapter_connected gateway-telegram state=connected down_seconds=301 # telegram: connected again after 5m1s",
 			"400 adapter_conflict gateway-telegram state=conflict # telegram: conflict: another program polls",
 		}, `22:51:10 adapter_degraded gateway-telegram: telegram: no route → then deaf
-22:53:40 adapter_deaf gateway-telegram: telegram: no cause given → connected again after 5m0s
+22:53:40 adapter_deaf gateway-telegram: telegram: no cause given → connected again after 5m1s
 22:54:10 adapter_state gateway-api: api: does not answer: took too long → answers again after 2s
-22:57:40 adapter_conflict gateway-telegram: telegram: another program polls
+22:57:40 adapter_conflict gateway-telegram: telegram: another program polls → not over yet
 `},
 		{"a platform that comes and goes", []string{
 			"0 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
@@ -212,8 +212,10 @@ func TestTimeline(t *testing.T) {
 			"120 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
 			"130 adapter_connected gateway-telegram state=connected # telegram: connected again after 10s",
 			"9000 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+			"9001 adapter_connected gateway-telegram state=connected down_seconds=2 # telegram: connected again after 2s",
+			"9005 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
 		}, `22:51:00 adapter_degraded gateway-telegram: telegram: no route → connected again after 10s, 3 times so, the last after 2m0s
-01:21:00 adapter_degraded gateway-telegram: telegram: no route
+01:21:00 adapter_degraded gateway-telegram: telegram: no route → not over yet, 2 times so, the last after 5s
 `},
 		{"an outage that ends with its gateway or with the supervisor", []string{
 			"0 adapter_conflict gateway-telegram state=conflict # telegram: conflict: another program polls",
