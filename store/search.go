@@ -201,8 +201,8 @@ func (r *searching) outside() string {
 }
 
 // plainContent is a message's text without Hermes' mark for a list of parts, which begins with a zero: LIKE and substr
-// read a text only up to there.
-const plainContent = `CASE WHEN length(m.content) = 0 THEN CAST(substr(CAST(m.content AS BLOB), 7) AS TEXT) ELSE coalesce(m.content, '') END`
+// read a text only up to there. Of a text that is empty substr makes NULL, as of one that is not there.
+const plainContent = `coalesce(CASE WHEN length(m.content) = 0 THEN CAST(substr(CAST(m.content AS BLOB), 7) AS TEXT) ELSE m.content END, '')`
 
 // hitColumns has as much of a long message as its snippet is looked for in.
 const hitColumns = `m.id, m.session_id, m.role, coalesce(m.tool_name, ''), substr(` + plainContent + `, 1, 65536), substr(coalesce(m.tool_calls, ''), 1, 65536), m.timestamp,

@@ -166,6 +166,22 @@ func TestMessagesOfAnotherProgramAreFound(t *testing.T) {
 	}
 }
 
+// A model that only calls a tool says nothing besides: its text is empty, or not there at all in a file of Hermes.
+func TestAMessageWithoutATextIsFoundByItsToolCalls(t *testing.T) {
+	for name, content := range map[string]string{"empty": "''", "missing": "NULL", "a mark without parts": "CAST(x'006a736f6e3a' AS TEXT)"} {
+		path := t.TempDir() + "/state.db"
+		s := storetest.StateAt(t, path, store.Options{})
+		session := say(t, s, "1", "first", "reply")
+		if _, err := storetest.Exec(path, `INSERT INTO messages(session_id, role, content, tool_calls, timestamp)
+			VALUES(?, 'assistant', `+content+`, '[{"function":{"name":"terminal","arguments":"echo zanzibar"}}]', 0)`, session); err != nil {
+			t.Fatal(err)
+		}
+		if f := search(t, s, store.Search{Text: "zanzibar"}); len(f.Hits) != 1 || !strings.Contains(f.Hits[0].Snippet, "zanzibar") {
+			t.Errorf("%s: %+v", name, f.Hits)
+		}
+	}
+}
+
 func TestSearchLeavesOutWhatIsNotAsked(t *testing.T) {
 	path := t.TempDir() + "/state.db"
 	s := storetest.StateAt(t, path, store.Options{})
