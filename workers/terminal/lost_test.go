@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,19 +97,44 @@ func TestNoSecondQuestionIsAskedBeforeTheFirstHasEnded(t *testing.T) {
 	}
 }
 
-// A supervisor that is stopped, goes on, is killed and started again, seen from a terminal.
+// serverProcess is a supervisor's place in a process of its own, which can be stopped and killed.
+func (s *chatServer) serverProcess() *os.Process {
+	s.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asServer+"="+s.path)
+	if _, err := cmd.StdinPipe(); err != nil { // open until the test ends
+		s.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd.Process
+}
+
+// A supervisor that is stopped, goes on, is killed and started again, seen from a terminal. Of a line that changes only words are
+// sure to be written whole.
 func TestTopFollowsWhatBecomesOfASupervisor(t *testing.T) {
 	t.Parallel() // it waits for time to pass
 	s := newServer(t, nil)
-	p := s.person("--top") // of a line that changes only words are sure to be written whole
-	p.sees("hermes-supervisor v1 is ready")
-	s.changes(func() { s.frozen = true })
-	p.sees("answer")
-	s.changes(func() { s.frozen = false })
-	p.sees("again")
 	s.kill()
+	server := s.serverProcess()
+	p := s.person("--top")
+	p.sees("hermes-supervisor v1 is ready")
+	signal := func(sig os.Signal) {
+		t.Helper()
+		if err := server.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	p.sees("answer")
+	signal(syscall.SIGCONT)
+	p.sees("again")
+	signal(syscall.SIGKILL)
 	p.sees("gone")
-	s.start()
+	_, _ = server.Wait()
+	s.serverProcess()
 	p.sees("again")
 	p.types("q")
 	if code := p.ends(); code != 0 {

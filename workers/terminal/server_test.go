@@ -3,6 +3,7 @@ package terminal
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -22,9 +23,18 @@ import (
 // asProgram makes the test binary be hermes-terminal, for tests that need it in a terminal of its own.
 const asProgram = "HERMES_TEST_TERMINAL"
 
+// asServer makes it be a chatServer at the path that it holds, for tests that stop or kill a process.
+const asServer = "HERMES_TEST_SERVER"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		os.Exit(Main(os.Args[1:]))
+	}
+	if path := os.Getenv(asServer); path != "" {
+		s := &chatServer{path: path, changed: make(chan struct{})}
+		s.start()
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -47,7 +57,6 @@ type chatServer struct {
 	notices     []*controlv1.OutboxNotice
 	restarts    []string
 	refuse      error
-	frozen      bool // Status does not answer
 	script      func(turn string, out func(*turnv1.TurnEvent) error) error
 	changed     chan struct{}
 
@@ -182,10 +191,7 @@ func (s *chatServer) Acknowledge(_ context.Context, r *controlv1.AcknowledgeRequ
 	return &controlv1.AcknowledgeResponse{}, nil
 }
 
-func (s *chatServer) Status(ctx context.Context, _ *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
-	if err := s.until(ctx, func() bool { return !s.frozen }); err != nil {
-		return nil, err
-	}
+func (s *chatServer) Status(context.Context, *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
 	return &controlv1.StatusResponse{
 		Supervisor: &controlv1.Supervisor{Version: "v1", State: "ready"},
 		Workers:    []*controlv1.WorkerStatus{{Name: "agent-1", State: "ready"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}},
