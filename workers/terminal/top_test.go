@@ -93,7 +93,7 @@ func TestNothingImportantIsCutOff(t *testing.T) {
 		flat = strings.Join(strings.Fields(m.draw()), " ")
 		want := []string{"store state is degraded: the disk is full: make room", "adapter telegram is conflict"}
 		if size[1] < tall {
-			want = []string{"store state is degraded: the disk"}
+			want = []string{"store state is degraded: the disk is full:… more: ctl status"}
 		}
 		for _, want := range append(want, "more: ctl status", "17 unknown") {
 			if !strings.Contains(flat, want) {

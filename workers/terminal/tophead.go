@@ -36,25 +36,34 @@ func (m *topModel) head() []string {
 
 // problems says what a person should know first, in as many lines as there is room for.
 func (m *topModel) problems() []string {
-	style, texts := styleYellow, m.wrong()
-	if m.lost != nil {
-		style, texts = styleRed, []string{m.lostText() + "; what is shown is old"}
-	}
-	var lines []string
-	for _, text := range texts {
-		lines = append(lines, wrap(text, m.width)...)
-	}
-	most := 1
+	style, texts, most := styleYellow, m.wrong(), 1
 	if m.height >= tall {
 		most = 4
 	}
-	if len(lines) > most {
-		const more = " … more: ctl status"
-		lines = lines[:most]
-		lines[most-1] = cut(lines[most-1], max(m.width-utf8.RuneCountInString(more), 1)) + more
+	if m.lost != nil {
+		style, texts, most = styleRed, []string{m.lostText() + "; what is shown is old"}, 4
 	}
+	lines := m.within(most, texts)
 	for i := range lines {
 		lines[i] = m.style(style, m.fit(lines[i]))
+	}
+	return lines
+}
+
+// within wraps texts into at most so many lines; the last one says that there is more.
+func (m *topModel) within(most int, texts []string) []string {
+	const more = " more: ctl status"
+	var lines []string
+	for i, text := range texts {
+		wrapped := wrap(text, m.width)
+		room := most - len(lines)
+		if len(wrapped) < room || len(wrapped) == room && i == len(texts)-1 {
+			lines = append(lines, wrapped...)
+			continue
+		}
+		lines = append(lines, wrapped[:room-1]...)
+		last := strings.Join(wrapped[room-1:], " ") + " …"
+		return append(lines, cut(last, max(m.width-utf8.RuneCountInString(more), 1))+more)
 	}
 	return lines
 }
