@@ -59,7 +59,9 @@ func pristine(content []byte) bool {
 }
 
 // Install writes the files and lets the manager read them. Files that are as they should be are left alone; changed lists
-// those that were written. A service that runs is restarted if its type or its watchdog has changed. Nothing is written if one of them was edited by hand, or if systemd-analyze refuses one.
+// those that were written. The manager reads its units again in any case: an installation that was killed may have written them
+// and come no further. A service that runs is restarted if its type or its watchdog has changed. Nothing is written if one of
+// them was edited by hand, or if systemd-analyze refuses one.
 func (in Installation) Install(ctx context.Context, files ...File) (changed []string, err error) {
 	var write []File
 	var restart []string
@@ -83,7 +85,7 @@ func (in Installation) Install(ctx context.Context, files ...File) (changed []st
 		write = append(write, File{f.Name, sealed(f.Text)})
 	}
 	if len(write) == 0 {
-		return nil, nil
+		return nil, in.reload(ctx)
 	}
 	if err := in.verify(ctx, write); err != nil {
 		return nil, err
@@ -175,7 +177,7 @@ func (in Installation) verify(ctx context.Context, files []File) error {
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil
 	}
-	if errors.Is(err, ErrSlow) {
+	if errors.Is(err, ErrSlow) || ctx.Err() != nil {
 		return fmt.Errorf("systemd-analyze %s: %w", strings.Join(args, " "), err)
 	}
 	var bad []string
@@ -230,7 +232,7 @@ func (in Installation) Uninstall(ctx context.Context, names ...string) (removed 
 	if len(paths) == 0 {
 		return nil, nil
 	}
-	if err := in.systemctl(ctx, append([]string{"disable", "--now"}, there...)...); err != nil {
+	if err := in.disable(ctx, there); err != nil {
 		return nil, err
 	}
 	for _, path := range paths {
@@ -240,6 +242,19 @@ func (in Installation) Uninstall(ctx context.Context, names ...string) (removed 
 		removed = append(removed, path)
 	}
 	return removed, in.reload(ctx)
+}
+
+// disable stops the units and takes them out of the boot. Without a manager that runs there is nothing to stop, and without
+// systemctl at all nothing was enabled by Enable.
+func (in Installation) disable(ctx context.Context, units []string) error {
+	err := in.systemctl(ctx, append([]string{"disable", "--now"}, units...)...)
+	if err == nil || !notRunning(err) {
+		return err
+	}
+	if err := in.systemctl(ctx, append([]string{"disable"}, units...)...); err != nil && !notRunning(err) {
+		return err
+	}
+	return nil
 }
 
 // reload lets the manager read its units again. Without a manager that runs (a chroot, an image) there is nobody to read.

@@ -24,7 +24,7 @@ func recorded(t *testing.T) (*Installation, *[]string) {
 
 var unitFile = File{"a.service", []byte("[Service]\nExecStart=/bin/true\n")}
 
-func TestInstallIsIdempotentAndReloadsOnlyAfterAChange(t *testing.T) {
+func TestInstallIsIdempotent(t *testing.T) {
 	in, ran := recorded(t)
 	changed, err := in.Install(t.Context(), unitFile)
 	if err != nil || len(changed) != 1 {
@@ -33,7 +33,7 @@ func TestInstallIsIdempotentAndReloadsOnlyAfterAChange(t *testing.T) {
 	if n := len(*ran); n != 2 || (*ran)[1] != "systemctl --user daemon-reload" || !strings.HasPrefix((*ran)[0], "systemd-analyze verify --recursive-errors=no --user ") {
 		t.Errorf("ran %q", *ran)
 	}
-	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 0 || len(*ran) != 2 {
+	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 0 || len(*ran) != 3 {
 		t.Errorf("again: %v %v, ran %q", changed, err, *ran)
 	}
 	newer := File{unitFile.Name, append([]byte("# newer\n"), unitFile.Text...)}
@@ -74,6 +74,41 @@ func TestAServiceWhoseWatchdogHasChangedIsRestartedIfItRuns(t *testing.T) {
 		if got := (*ran)[len(*ran)-1] == "systemctl --user try-restart a.service"; got != c.restarts {
 			t.Errorf("%s: ran %q", c.name, *ran)
 		}
+	}
+}
+
+// What was written by an installation that was killed before the manager read it, or that the manager did not answer, is read by
+// the next one.
+func TestAnInstallationThatCameNoFurtherThanTheFilesIsFinishedByTheNext(t *testing.T) {
+	in, ran := recorded(t)
+	run := in.Run
+	in.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+		if slices.Contains(args, "daemon-reload") {
+			return "", ErrSlow
+		}
+		return run(ctx, name, args...)
+	}
+	if _, err := in.Install(t.Context(), unitFile); !errors.Is(err, ErrSlow) {
+		t.Fatal(err)
+	}
+	in.Run = run
+	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 0 || !slices.Contains(*ran, "systemctl --user daemon-reload") {
+		t.Errorf("changed %v, %v, ran %q", changed, err, *ran)
+	}
+}
+
+func TestAnInstallationThatIsInterruptedWritesNothing(t *testing.T) {
+	in, _ := recorded(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	in.Run = func(context.Context, string, ...string) (string, error) {
+		cancel()
+		return "", errors.New("signal: killed")
+	}
+	if _, err := in.Install(ctx, unitFile); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(filepath.Join(in.Dir, unitFile.Name)); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it was written")
 	}
 }
 
@@ -138,13 +173,16 @@ func TestAUnitThatSystemdRefusesIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestUnitsAreWrittenWhereNoManagerRuns(t *testing.T) {
+func TestUnitsAreWrittenAndRemovedWhereNoManagerRuns(t *testing.T) {
 	in, _ := recorded(t)
 	for _, fault := range []error{exec.ErrNotFound, errors.New("exit 1: System has not been booted with systemd as init system")} {
 		in.Run = func(context.Context, string, ...string) (string, error) { return "", fault }
 		in.Dir = t.TempDir()
 		if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 1 {
 			t.Errorf("%v: %v %v", fault, changed, err)
+		}
+		if removed, err := in.Uninstall(t.Context(), unitFile.Name); err != nil || len(removed) != 1 {
+			t.Errorf("%v: removed %v, %v", fault, removed, err)
 		}
 	}
 }

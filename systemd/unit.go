@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/template"
 	"time"
+	"unicode"
 )
 
 //go:embed hermes-supervisor.service
@@ -18,7 +19,7 @@ var socketText string
 
 var socketTemplate = template.Must(template.New("socket").Funcs(template.FuncMap{"word": unitWord, "dir": filepath.Dir}).Parse(socketText))
 
-var unitTemplate = template.Must(template.New("unit").Funcs(template.FuncMap{"word": unitWord}).Parse(unitText))
+var unitTemplate = template.Must(template.New("unit").Funcs(template.FuncMap{"word": unitWord, "program": quoted}).Parse(unitText))
 
 // stopMargin is what the unit's TimeoutStopSec allows beyond the drain: the supervisor ends its workers within 20 s of
 // it, and systemd's SIGKILL must come after that.
@@ -50,6 +51,9 @@ func (u Unit) render(t *template.Template) ([]byte, error) {
 			return nil, fmt.Errorf("unit file: %q has a line break", s)
 		}
 	}
+	if strings.ContainsAny(u.Executable, `"'\`) || strings.ContainsFunc(u.Executable, unicode.IsControl) {
+		return nil, fmt.Errorf("unit file: systemd starts no program whose path has quotes, backslashes or control characters: install %q elsewhere", u.Executable)
+	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, u); err != nil {
 		return nil, fmt.Errorf("unit file: %w", err)
@@ -57,9 +61,12 @@ func (u Unit) render(t *template.Template) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unitWord quotes a text as one word of a unit file: % begins a specifier, $ a variable, blanks end a word.
-func unitWord(s string) string {
-	s = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(s)
+// unitWord quotes a text as one word of a command line: % begins a specifier, $ a variable, blanks end a word.
+func unitWord(s string) string { return quoted(strings.ReplaceAll(s, "$", "$$")) }
+
+// quoted is unitWord for the first word, the program, in which $ is nothing special.
+func quoted(s string) string {
+	s = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace(s)
 	if strings.ContainsAny(s, " \t'\"\\;") {
 		return `"` + s + `"`
 	}

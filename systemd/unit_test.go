@@ -84,25 +84,37 @@ func TestAPathWithALineBreakIsRefused(t *testing.T) {
 	}
 }
 
-func TestSystemdAcceptsTheUnit(t *testing.T) {
+// systemd-analyze looks whether the program is there, and so whether its path was read as it was meant.
+func TestSystemdFindsTheProgramWhereverItIs(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("systemd-analyze is not here")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := Unit{Executable: self, Home: t.TempDir(), User: "root", Drain: time.Minute}.Render()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "hermes-supervisor.service")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(analyze, "verify", "--recursive-errors=no", path).CombinedOutput()
-	if err != nil || strings.Contains(string(out), filepath.Base(path)) {
-		t.Errorf("%v\n%s", err, out)
+	for _, name := range []string{"plain", "a b", "50%", "a$b", "${HOME}", "a;b", "a#b", " a ", "ä", ";", `a"b`, "a'b", `a\b`, "a\tb"} {
+		program := filepath.Join(t.TempDir(), name, "hermes-supervisor")
+		if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text, err := Unit{Executable: program, Home: "/srv/" + name, User: "root", Drain: time.Minute}.Render()
+		if strings.ContainsAny(name, "\"'\\\t") {
+			if err == nil || !strings.Contains(err.Error(), "elsewhere") {
+				t.Errorf("%q, which systemd does not start, is written into a unit: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "hermes-supervisor.service")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(analyze, "verify", "--recursive-errors=no", path).CombinedOutput()
+		if err != nil || strings.Contains(string(out), filepath.Base(path)) {
+			t.Errorf("%q: %v\n%s", name, err, out)
+		}
 	}
 }

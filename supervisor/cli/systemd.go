@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,9 +36,37 @@ func (f *unitFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "name", "hermes-supervisor", "`name` of the units, for a second home")
 }
 
+// check refuses names that systemd or the folder of units would take for something else.
+func (f *unitFlags) check() error {
+	if !unitName.MatchString(f.name) {
+		return usageError{fmt.Errorf("--name %q: a name of a unit has letters, digits, - and _, and begins with a letter or digit", f.name)}
+	}
+	return nil
+}
+
+var unitName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]*$`)
+
+// serviceHome is the home that the service serves: for a system's service that is installed by sudo and names no home, that of
+// the user who called it, as whom the service runs. root's would be closed to it.
+func (p *program) serviceHome(f unitFlags) (string, error) {
+	caller := sudoCaller()
+	if f.user || caller == "" || p.home != "" || os.Getenv("HERMES_HOME") != "" {
+		return p.resolvedHome()
+	}
+	u, err := user.Lookup(caller)
+	if err != nil {
+		return "", fmt.Errorf("find the home of %s, who called sudo: %w; name it with --home", caller, err)
+	}
+	return config.Home(filepath.Join(u.HomeDir, ".hermes"))
+}
+
 // unit is what the service of this call's home depends on.
 func (p *program) unit(f unitFlags) (systemd.Unit, error) {
-	c, err := p.load()
+	home, err := p.serviceHome(f)
+	if err != nil {
+		return systemd.Unit{}, err
+	}
+	c, err := config.Load(home)
 	if err != nil {
 		return systemd.Unit{}, err
 	}
@@ -66,8 +95,8 @@ func (p *program) unit(f unitFlags) (systemd.Unit, error) {
 
 // files renders the units that the flags ask for.
 func (p *program) files(f unitFlags) ([]systemd.File, error) {
-	if f.name == "" || strings.ContainsAny(f.name, "/ \n@%") {
-		return nil, usageError{fmt.Errorf("--name %q: a name of a unit has letters, digits, - and _", f.name)}
+	if err := f.check(); err != nil {
+		return nil, err
 	}
 	u, err := p.unit(f)
 	if err != nil {
@@ -126,7 +155,7 @@ func (p *program) systemdInstall() *cobra.Command {
 		Use:   "install",
 		Short: "Write the units of this home and let systemd read them",
 		Long: `Install writes the service for this home and this executable, into the system's folder of units (as root; the service
-runs as the user who called sudo) or with --user into your own. It may be called again after an upgrade or a change of
+runs as the user who called sudo, with that user's home where none is named) or with --user into your own. It may be called again after an upgrade or a change of
 the configuration: what is as it should be is left alone, and a unit that was edited is not overwritten without --force.
 Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 		Example: `  hermes-supervisor systemd install --user --now
@@ -141,7 +170,7 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 			if err != nil {
 				return err
 			}
-			in, err := p.installation(f.user, force)
+			in, err := p.installation(f, force)
 			if err != nil {
 				return err
 			}
@@ -201,7 +230,7 @@ func (p *program) systemdUninstall() *cobra.Command {
 		Example: "  hermes-supervisor systemd uninstall --user",
 		Args:    none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			in, err := p.installation(f.user, force)
+			in, err := p.installation(f, force)
 			if err != nil {
 				return err
 			}
@@ -227,13 +256,16 @@ func (p *program) systemdUninstall() *cobra.Command {
 // systemFolder is where an administrator's units are.
 const systemFolder = "/etc/systemd/system"
 
-func (p *program) installation(user, force bool) (systemd.Installation, error) {
-	home, err := p.resolvedHome()
+func (p *program) installation(f unitFlags, force bool) (systemd.Installation, error) {
+	if err := f.check(); err != nil {
+		return systemd.Installation{}, err
+	}
+	home, err := p.serviceHome(f)
 	if err != nil {
 		return systemd.Installation{}, err
 	}
-	in := systemd.Installation{Dir: systemFolder, User: user, Force: force, Home: home}
-	if user {
+	in := systemd.Installation{Dir: systemFolder, User: f.user, Force: force, Home: home}
+	if f.user {
 		base, err := os.UserConfigDir()
 		if err != nil {
 			return in, fmt.Errorf("find the folder of your units: %w", err)
@@ -266,7 +298,7 @@ func systemctlLine(user bool, rest string) string {
 
 // userName is who the system unit runs as: the one who asked, also through sudo.
 func userName() (string, error) {
-	if name := os.Getenv("SUDO_USER"); name != "" {
+	if name := sudoCaller(); name != "" {
 		return name, nil
 	}
 	u, err := user.Current()
@@ -274,4 +306,12 @@ func userName() (string, error) {
 		return "", fmt.Errorf("find the user's name: %w", err)
 	}
 	return u.Username, nil
+}
+
+// sudoCaller is who became root by sudo, empty if nobody did. Below "sudo -u ada" SUDO_USER is set, too, and is not who ada is.
+func sudoCaller() string {
+	if os.Geteuid() != 0 {
+		return ""
+	}
+	return os.Getenv("SUDO_USER")
 }

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"testing"
+)
+
+// The service runs as who called sudo, and root's home is closed to that user.
+func TestAServiceInstalledBySudoHasTheHomeOfWhoCalledIt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root is who sudo made of somebody")
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("HOME", t.TempDir())
+	for _, c := range []struct {
+		name, caller, flag, env string
+		user                    bool
+		want                    string
+	}{
+		{"sudo", "nobody", "", "", false, filepath.Join(nobody.HomeDir, ".hermes")},
+		{"sudo with --home", "nobody", "/srv/hermes", "", false, "/srv/hermes"},
+		{"sudo with HERMES_HOME", "nobody", "", "/srv/other", false, "/srv/other"},
+		{"sudo for root's own manager", "nobody", "", "", true, filepath.Join(os.Getenv("HOME"), ".hermes")},
+		{"root itself", "", "", "", false, filepath.Join(os.Getenv("HOME"), ".hermes")},
+	} {
+		t.Setenv("SUDO_USER", c.caller)
+		t.Setenv("HERMES_HOME", c.env)
+		p := &program{home: c.flag}
+		in, err := p.installation(unitFlags{user: c.user, name: "hermes-supervisor"}, false)
+		if err != nil || in.Home != c.want {
+			t.Errorf("%s: the home is %q, not %q: %v", c.name, in.Home, c.want, err)
+		}
+		u, err := p.unit(unitFlags{user: c.user})
+		if err != nil || u.Home != c.want {
+			t.Errorf("%s: the unit's home is %q, not %q: %v", c.name, u.Home, c.want, err)
+		}
+	}
+}
