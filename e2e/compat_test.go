@@ -137,6 +137,18 @@ func TestPluginsOfOlderVersionsServeTheSystemOfToday(t *testing.T) {
 	if answer := c.ask(`call: upper {"text":"abc"}`); !strings.Contains(answer, "ABC") {
 		t.Errorf("the first protocol, by hand: %s", answer)
 	}
+	for _, name := range []string{"plugin-hello", "plugin-byhand"} {
+		if _, errs, code := c.command(nil, "ctl", "profile", name, "heap", "--output", "-"); code != 1 || !strings.Contains(errs, "profiles are not served by its program: a plugin in Go has them when it is built anew") {
+			t.Errorf("the profile of %s: exit %d, %s", name, code, errs)
+		}
+	}
+	c.must("plugins", "add", "--yes", plugintest.Build(t, "../plugins/examples/hello"))
+	if answer := c.ask(`call: hello {"name":"Bob"}`); !strings.Contains(answer, "Hello, Bob!") {
+		t.Errorf("built anew: %s", answer)
+	}
+	if out := c.must("ctl", "profile", "plugin-hello", "heap", "--output", "-"); !strings.HasPrefix(out, "\x1f\x8b") {
+		t.Errorf("the profile of one built anew: %.100q", out)
+	}
 }
 
 // TestAPluginOfANewerProtocolWorksIfItSpeaksOursToo and is refused otherwise, with both versions.

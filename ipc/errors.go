@@ -23,6 +23,8 @@ var (
 	ErrGone      = errors.New("peer is gone")          // the process at the other end ended or never was
 	ErrTimeout   = errors.New("took too long")         // outcome unknown
 	ErrCancelled = errors.New("cancelled")             //
+	// ErrNotServed is a method that the program at the other end does not have: it is older, or need not have it.
+	ErrNotServed = errors.New("not served by its program")
 
 	// ErrFull is a way of being too busy that waiting a moment does not end: a person must make room. Whoever only asks
 	// for ErrBusy tries again later, which is right for a program; a person wants to know at once.
@@ -45,6 +47,7 @@ var kinds = []struct {
 	{ErrGone, codes.Unavailable, ExitTryAgain},
 	{ErrTimeout, codes.DeadlineExceeded, ExitTryAgain},
 	{ErrCancelled, codes.Canceled, ExitFailed},
+	{ErrNotServed, codes.Unimplemented, ExitFailed},
 }
 
 // Exit codes of every command, after sysexits.h where that has a number.

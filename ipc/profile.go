@@ -14,9 +14,9 @@ import (
 const (
 	defaultProfileTime = 5 * time.Second
 	longestProfileTime = 30 * time.Second
-	// maxProfile keeps a profile well inside of one message. A heap profile is some tens of KiB; only the stacks of many
+	// MaxProfile keeps a profile well inside of one message. A heap profile is some tens of KiB; only the stacks of many
 	// thousand goroutines come near, and the first of them tell the story.
-	maxProfile = 2 << 20
+	MaxProfile = 2 << 20
 )
 
 // TakeProfile takes a profile of this process, of the kind that is asked for.
@@ -37,12 +37,12 @@ func TakeProfile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.Pro
 		if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
 			return nil, fmt.Errorf("goroutines: %w", err)
 		}
-		return &workerv1.ProfileResponse{Data: out.Bytes()[:min(out.Len(), maxProfile)], Format: "text"}, nil
+		return &workerv1.ProfileResponse{Data: out.Bytes()[:min(out.Len(), MaxProfile)], Format: "text"}, nil
 	default:
 		return nil, fmt.Errorf("profile of kind %s: %w: heap, cpu and goroutine are there", r.Kind, ErrInvalid)
 	}
-	if out.Len() > maxProfile {
-		return nil, fmt.Errorf("profile: %w: %d bytes, at most %d are sent", ErrRefused, out.Len(), maxProfile)
+	if out.Len() > MaxProfile {
+		return nil, fmt.Errorf("profile: %w: %d bytes, at most %d are sent", ErrRefused, out.Len(), MaxProfile)
 	}
 	return &workerv1.ProfileResponse{Data: out.Bytes(), Format: "pprof"}, nil
 }
@@ -65,4 +65,15 @@ func cpuProfile(ctx context.Context, out *bytes.Buffer, seconds float64) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// A Profiler serves what the runtime knows of this process. It needs no initialised worker: one that hangs in its start is
+// looked at the same way.
+type Profiler struct {
+	workerv1.UnimplementedProfilerServer
+}
+
+// Profile takes a profile of the kind that is asked for.
+func (Profiler) Profile(ctx context.Context, r *workerv1.ProfileRequest) (*workerv1.ProfileResponse, error) {
+	return TakeProfile(ctx, r)
 }

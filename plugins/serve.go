@@ -105,6 +105,7 @@ type worker struct {
 func (w *worker) register(s *grpc.Server, broker *plugin.GRPCBroker) error {
 	w.broker = broker
 	workerv1.RegisterWorkerServer(s, w)
+	workerv1.RegisterProfilerServer(s, ipc.Profiler{})
 	toolv1.RegisterToolServer(s, w.server)
 	return nil
 }

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -62,7 +61,7 @@ func (e *evidence) save(ctx context.Context, m *member, pid int, why string) (fo
 	switch {
 	case err == nil:
 		write("heap.pprof", heap.Data)
-	case status.Code(err) == codes.Unimplemented: // plugins need not have profiles
+	case errors.Is(err, ipc.ErrNotServed): // plugins need not have profiles
 	default:
 		faults = append(faults, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/plugintest"
 )
 
 func TestAWorkerShowsItsProfiles(t *testing.T) {
@@ -59,5 +62,58 @@ func TestAWorkerThatDiesWhileItIsMeasuredIsToldFromASupervisorThatDoes(t *testin
 	_ = syscall.Kill(w.PID(), syscall.SIGKILL)
 	if err := <-failed; err == nil || errors.Is(err, ipc.ErrGone) || !strings.Contains(err.Error(), "tools") {
 		t.Error(err)
+	}
+}
+
+// What a plugin holds is saved before it is replaced, as of any worker. The evidence is whole without a profile if it has none.
+func TestAPluginOfTheSDKShowsItsProfilesAndAnotherSaysWhyItHasNone(t *testing.T) {
+	h := newHostRig(t, "")
+	kept := &evidence{dir: t.TempDir(), now: time.Now}
+	save := func(m *member) (heap string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		folder, _, err := kept.save(ctx, m, m.PID(), "it leaks")
+		if err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(filepath.Join(folder, "handles.txt")); err != nil || len(text) == 0 {
+			t.Errorf("handles: %q, %v", text, err)
+		}
+		return filepath.Join(folder, "heap.pprof")
+	}
+	ask := &workerv1.ProfileRequest{Kind: workerv1.ProfileRequest_KIND_GOROUTINE}
+
+	h.added("1") // serves the protocol by hand
+	m := h.wake()
+	_, err := h.pluginHost.fleet.Profile(t.Context(), m.Name(), ask)
+	if !errors.Is(err, ipc.ErrNotServed) || errors.Is(err, ipc.ErrGone) || !strings.Contains(err.Error(), "plugin-guest: profiles are not served by its program: ") {
+		t.Errorf("by hand: %v", err)
+	}
+	if _, err := os.Stat(save(m)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a profile of what has none: %v", err)
+	}
+
+	e := h.stage("2")
+	staged, err := h.cat.Stage(plugintest.Build(t, "../plugins/examples/hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.SHA256, e.Size = staged.SHA256, staged.Size
+	if err := h.put(e); err != nil {
+		t.Fatal(err)
+	}
+	m = h.wake()
+	p, err := h.pluginHost.fleet.Profile(t.Context(), m.Name(), ask)
+	if err != nil || p.Format != "text" || !bytes.Contains(p.Data, []byte("plugins.Main")) {
+		t.Errorf("by the SDK: %.200s, %v", p.GetData(), err)
+	}
+	heap, err := os.Open(save(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = heap.Close() }()
+	if _, err := gzip.NewReader(heap); err != nil {
+		t.Errorf("its heap: %v", err)
 	}
 }

@@ -190,7 +190,7 @@ type worker struct {
 func (w *worker) register(s *grpc.Server, broker *plugin.GRPCBroker) error {
 	w.broker = broker
 	workerv1.RegisterWorkerServer(s, w)
-	workerv1.RegisterProfilerServer(s, profiler{})
+	workerv1.RegisterProfilerServer(s, ipc.Profiler{})
 	w.role.Register(s)
 	return nil
 }

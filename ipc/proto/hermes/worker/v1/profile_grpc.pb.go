@@ -27,7 +27,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Profiler shows what a worker's own runtime knows of its memory, its processor time and its goroutines. Built-in workers
-// and plugins in Go serve it; others answer that it is not implemented.
+// and plugins made with the SDK serve it; others need not.
 type ProfilerClient interface {
 	// Profile takes one profile. A profile of processor time takes as long as it is asked to.
 	Profile(ctx context.Context, in *ProfileRequest, opts ...grpc.CallOption) (*ProfileResponse, error)
@@ -56,7 +56,7 @@ func (c *profilerClient) Profile(ctx context.Context, in *ProfileRequest, opts .
 // for forward compatibility.
 //
 // Profiler shows what a worker's own runtime knows of its memory, its processor time and its goroutines. Built-in workers
-// and plugins in Go serve it; others answer that it is not implemented.
+// and plugins made with the SDK serve it; others need not.
 type ProfilerServer interface {
 	// Profile takes one profile. A profile of processor time takes as long as it is asked to.
 	Profile(context.Context, *ProfileRequest) (*ProfileResponse, error)
