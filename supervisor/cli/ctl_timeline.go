@@ -23,9 +23,9 @@ func (p *program) ctlTimeline() *cobra.Command {
 		Use:   "timeline",
 		Short: "Tell what happened, and why, as one story",
 		Long: `Timeline tells each death with its cause, who wanted it, what the worker held, what became of the turns that it cut, and
-what followed; and what led there: leaks, replacements, platforms that were not reached, starts and stops of the supervisor. It
-answers questions like "why was the bot silent from 22:51 to 23:02?". With --long it shows the readings before each death and the
-last log lines as well.`,
+what followed; and what led there: leaks, replacements, platforms that were not reached, starts and stops of the supervisor.
+It answers questions like "why was the bot silent from 22:51 to 23:02?". With --long it shows the readings before each death
+and the last log lines as well.`,
 		Example: `  hermes-supervisor ctl timeline --since 1h
   hermes-supervisor ctl timeline --since 22:45 --until 23:05
   hermes-supervisor ctl timeline --worker agent-1 --long

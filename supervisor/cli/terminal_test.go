@@ -11,11 +11,11 @@ import (
 )
 
 func TestTopNeedsATerminalThatCanBeDrawnOn(t *testing.T) {
-	_, tty, err := pty.Open()
+	screen, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tty.Close() })
+	t.Cleanup(func() { _ = tty.Close(); _ = screen.Close() })
 	for _, term := range []string{"dumb", ""} {
 		t.Setenv("TERM", term)
 		var errOut bytes.Buffer
