@@ -34,11 +34,21 @@ func (e *descriptorError) Unwrap() error { return config.ErrInvalid }
 // enoughDescriptors refuses a limit under which workers would fail to start one after the other, each with an error
 // that does not say why.
 func enoughDescriptors(limit int64, workers int) error {
-	need := int64(ownDescriptors + workers*workerDescriptors)
+	need := neededDescriptors(workers)
 	if limit == sample.Unlimited || limit >= need {
 		return nil
 	}
 	return &descriptorError{limit: limit, need: need}
+}
+
+func neededDescriptors(workers int) int64 { return int64(ownDescriptors + workers*workerDescriptors) }
+
+// spareDescriptors returns how many may be kept open only to spare work: half of what is not needed, so that workers can be added.
+func spareDescriptors(limit int64, workers int) int {
+	if limit == sample.Unlimited {
+		return sample.KinDescriptors
+	}
+	return int(max(0, limit-neededDescriptors(workers)) / 2)
 }
 
 // sayOpenFiles logs what this process may open, and warns of workers that are configured to open more: what is above the hard limit is only given by root.

@@ -29,3 +29,17 @@ func TestATooLowLimitOfOpenFilesIsRefusedWithWhatToDo(t *testing.T) {
 		t.Errorf("own limit %d, %v", limit, err)
 	}
 }
+
+func TestOnlyDescriptorsThatNobodyNeedsAreSpentToSpareWork(t *testing.T) {
+	for _, c := range []struct {
+		limit   int64
+		workers int
+		want    int
+	}{
+		{140, 5, 0}, {139, 5, 0}, {200, 5, 30}, {1024, 5, 442}, {sample.Unlimited, 100, sample.KinDescriptors},
+	} {
+		if got := spareDescriptors(c.limit, c.workers); got != c.want {
+			t.Errorf("limit %d for %d workers: %d, want %d", c.limit, c.workers, got, c.want)
+		}
+	}
+}

@@ -166,7 +166,7 @@ func (l *leakWatch) read(m *member) (r reading, ok bool) {
 		stopped:  series.Stopped(),
 		crowd:    crowd(s, m.spec.Limits.Processes),
 		kills:    m.LimitKills(),
-		children: longestLiving(series.Descendants()),
+		children: longestLiving(series.Below()),
 	}, true
 }
 
@@ -179,13 +179,13 @@ type reading struct {
 	values   [2]int64
 	limits   [2]int64 // 0 or less for none
 	busy     bool
-	progress uint64        // work ended so far
-	spare    int64         // memory of the process that stands by, which counts for the sum over all workers alone
-	below    bool          // most of the memory is held by processes below the worker
-	stopped  bool          // it does not run
-	crowd    string        // by how much it has more processes than it may, empty if it has not
-	kills    uint64        // of processes below it, by the kernel, for its limit of memory
-	children []sample.Stat // processes below it, the oldest that are watched
+	progress uint64           // work ended so far
+	spare    int64            // memory of the process that stands by, which counts for the sum over all workers alone
+	below    bool             // most of the memory is held by processes below the worker
+	stopped  bool             // it does not run
+	crowd    string           // by how much it has more processes than it may, empty if it has not
+	kills    uint64           // of processes below it, by the kernel, for its limit of memory
+	children []sample.Process // processes below it, the oldest that are watched
 }
 
 func (l *leakWatch) forget(worker string) {

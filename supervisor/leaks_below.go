@@ -27,7 +27,8 @@ const (
 type below struct {
 	stat     sample.Stat
 	fds      int64
-	limit    int64
+	most     int64 // that it has held
+	limit    int64 // when it held them
 	detector *leak.Detector
 	kind     leak.Kind
 	told     bool
@@ -44,36 +45,38 @@ type processID struct {
 }
 
 // longestLiving returns the processes that were started first, at most belowMost.
-func longestLiving(list []sample.Stat) []sample.Stat {
+func longestLiving(list []sample.Process) []sample.Process {
 	if len(list) <= belowMost {
 		return list
 	}
-	list = slices.SortedFunc(slices.Values(list), func(a, b sample.Stat) int { return cmp.Compare(a.Start, b.Start) })
+	list = slices.SortedFunc(slices.Values(list), func(a, b sample.Process) int { return cmp.Compare(a.Start, b.Start) })
 	return list[:belowMost]
 }
 
 // lookBelow takes a reading of the processes below a worker. The lock is held.
 func (l *leakWatch) lookBelow(due bool, r reading, at *watched) {
 	alive := map[processID]*below{}
-	for _, s := range r.children {
-		id := processID{s.PID, s.Start}
+	for _, p := range r.children {
+		id := processID{p.PID, p.Start}
 		b := at.below[id]
 		if b == nil {
-			limit, err := l.recycle.proc.FDLimit(s.PID)
-			if err != nil {
-				continue
-			}
-			b = &below{stat: s, limit: limit, detector: leak.NewDetector(leak.Descriptors), kind: leak.Learning}
-		}
-		fds, err := l.recycle.proc.FDs(s.PID)
-		if err != nil {
-			continue // gone, or another user's
+			b = &below{detector: leak.NewDetector(leak.Descriptors), kind: leak.Learning}
 		}
 		alive[id] = b
-		b.stat, b.fds = s, fds
+		if b.stat = p.Stat; p.FDs == 0 {
+			continue // not known: it was only just found, or is another user's
+		}
+		// A command sets limits of its own when it starts, or its shell does. They are of interest where it holds more than ever.
+		if b.fds = p.FDs; b.fds > b.most {
+			limit, err := l.recycle.proc.FDLimit(p.PID)
+			if err != nil {
+				continue // gone
+			}
+			b.most, b.limit = b.fds, limit
+		}
 		// What a command does is not known. What it holds at its quietest in a stretch of time stands for its idle moments.
-		b.detector.Add(leak.Point{Time: r.at, Value: fds, Idle: true})
-		full := b.limit > 0 && float64(fds) >= fullShare*float64(b.limit)
+		b.detector.Add(leak.Point{Time: r.at, Value: b.fds, Idle: true})
+		full := b.limit > 0 && float64(b.fds) >= fullShare*float64(b.limit)
 		if !due && !full && !b.detector.Pressing(b.limit) {
 			continue
 		}

@@ -1,12 +1,16 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
 // watchFor feeds a watch one reading a second for d; value gives descriptors and memory after n seconds.
@@ -107,5 +111,36 @@ func TestALeakBelowAWorkerIsNamedAsSuch(t *testing.T) {
 				t.Error("the worker was replaced for it")
 			}
 		})
+	}
+}
+
+// A shell sets the limit of what it runs, or a program its own, a moment after it was seen first.
+func TestALimitThatAProcessBelowSetsLaterIsTheOneThatCounts(t *testing.T) {
+	dir := t.TempDir()
+	limit := func(n int) {
+		text := fmt.Sprintf("Limit                     Soft Limit           Hard Limit           Units     \nMax open files            %d                 4096                 files     \n", n)
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "9"), 0o700), os.WriteFile(filepath.Join(dir, "9", "limits"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, events := newTestWatch()
+	l.recycle = &recycler{proc: sample.Proc(dir)}
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	limit(4096)
+	for n := range int64(20) {
+		child := sample.Process{Stat: sample.Stat{PID: 9, Comm: "python3", Start: 1}, FDs: 14 + 50*n}
+		at := from.Add(time.Duration(n) * time.Second)
+		l.observe(at, reading{
+			worker: "tools", pid: 7, at: at, values: [2]int64{14, 20 << 20}, limits: [2]int64{1024, 1 << 30},
+			children: []sample.Process{child, {Stat: sample.Stat{PID: 10, Start: 1}}}, // the second is not read yet
+		})
+		limit(1024)
+	}
+	l.recycle.wait()
+	if len(*events) != 1 || (*events)[0].PID != 9 || !strings.Contains((*events)[0].Message, "python3 (process 9), which holds") || !strings.Contains((*events)[0].Message, "of 1024 descriptors") {
+		t.Errorf("events %+v", *events)
+	}
+	if v := l.verdict("tools"); !strings.HasPrefix(v.BelowDetail, "python3 (process 9), which holds 964 of 1024") {
+		t.Errorf("verdict %v", v)
 	}
 }

@@ -162,8 +162,9 @@ func (s *supervisor) open(ctx context.Context) error {
 	}
 	plugins, broken := catalogue.Open(c.Home, s.now)
 	limit, err := ownLimit()
+	workers := len(list) + enabledPlugins(plugins)
 	if err == nil {
-		err = enoughDescriptors(limit, len(list)+enabledPlugins(plugins))
+		err = enoughDescriptors(limit, workers)
 	}
 	if err != nil {
 		return err
@@ -189,7 +190,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err := s.openStores(ctx); err != nil {
 		return err
 	}
-	s.watchProcesses(list)
+	s.watchProcesses(list, spareDescriptors(limit, workers))
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
@@ -214,11 +215,13 @@ func (s *supervisor) open(ctx context.Context) error {
 	return s.listen()
 }
 
-// watchProcesses makes what finds the processes of workers, and has the kernel hold their limits where that can be had.
-func (s *supervisor) watchProcesses(list []worker.Spec) {
+// watchProcesses makes what finds the processes of workers, and has the kernel hold their limits where that can be had. So many
+// descriptors may be spent to read what is below them with less work.
+func (s *supervisor) watchProcesses(list []worker.Spec, spare int) {
 	sayOpenFiles(s.log, list)
 	s.sampler = sample.NewSampler(sample.System, sampleInterval)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
+	s.sampler.SpendBelow(spare)
 	s.sampler.Adopt(s.orphans.Owner)
 	s.enforced = worker.Delegate()
 	s.log.Info("limits of workers", "memory", keeper(s.enforced.Memory), "processes", keeper(s.enforced.Processes), "why", s.enforced.Why)

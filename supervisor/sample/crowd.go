@@ -127,8 +127,8 @@ func (c *crowd) adopt() {
 	}
 }
 
-// below returns the processes below pid; known are those of the last round. For a pid that is looked at for the first time
-// all are searched for. Anew says whether they are read in this round, and not those of the last one.
+// below returns the processes below pid; known are those of the last round that live. For a pid that is looked at for the first
+// time all are searched for. Anew says whether they are read in this round, and not those of the last one.
 func (c *crowd) below(pid int, known []Stat, first bool) (out []Stat, anew bool) {
 	switch {
 	case !c.lists:
@@ -148,14 +148,14 @@ func (c *crowd) below(pid int, known []Stat, first bool) (out []Stat, anew bool)
 		return c.proc.offspring(pid, append(slices.Clip(known), c.adopted[pid]...)), true
 	case !c.stirred:
 		return known, false
+	case len(c.fresh) == 0 && len(c.adopted[pid]) == 0:
+		return known, true
 	}
 	inside := map[int]bool{pid: true}
 	for _, k := range known {
-		if s, err := c.proc.Stat(k.PID); err == nil && s.Start == k.Start && !s.Zombie() {
-			inside[k.PID] = true
-			out = append(out, s)
-		}
+		inside[k.PID] = true
 	}
+	out = slices.Clip(known)
 	for _, s := range c.adopted[pid] {
 		if !inside[s.PID] && c.proc.leads(s.PID) {
 			inside[s.PID] = true

@@ -16,6 +16,7 @@ func TestFilesKeptOpenShowWhatTheyShowWhenOpenedAnew(t *testing.T) {
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	pid := cmd.Process.Pid
+	rest(t, []int{pid})
 	e := System.open(pid)
 	if e == nil {
 		t.Fatal("nothing was opened")

@@ -24,6 +24,7 @@ type Sampler struct {
 
 	// Only the goroutine of Run uses these.
 	crowd crowd
+	clan  clan
 }
 
 // NewSampler returns a sampler of proc. An interval of 0 is Interval.
@@ -31,7 +32,10 @@ func NewSampler(proc Proc, every time.Duration) *Sampler {
 	if every <= 0 {
 		every = Interval
 	}
-	return &Sampler{proc: proc, every: every, series: map[*Series]struct{}{}, crowd: crowd{proc: proc, lists: proc.listsChildren()}}
+	return &Sampler{
+		proc: proc, every: every, series: map[*Series]struct{}{},
+		crowd: crowd{proc: proc, lists: proc.listsChildren()}, clan: newClan(proc),
+	}
 }
 
 // Proc is what the sampler reads.
@@ -46,6 +50,10 @@ func (s *Sampler) After(f func(now time.Time)) { s.after = append(s.after, f) }
 // goroutine of Run.
 func (s *Sampler) Adopt(owner func(Stat) (pid int)) { s.crowd.owner = owner }
 
+// SpendBelow sets how many descriptors may be kept open for processes below the watched ones, KinDescriptors at most and if it is
+// not called. It is called before Run.
+func (s *Sampler) SpendBelow(descriptors int) { s.clan.most = min(descriptors/3, kinEyesMost) }
+
 // Run samples until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
 	r := newRhythm(s.proc, s.every)
@@ -53,6 +61,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	s.crowd.keep()
 	defer s.crowd.close()
 	defer s.shut()
+	defer s.clan.close()
 	for {
 		now, ok := r.next(ctx)
 		if !ok {
@@ -69,7 +78,8 @@ func (s *Sampler) Run(ctx context.Context) {
 func (s *Sampler) Progress() uint64 { return s.ticks.Load() }
 
 // Watch begins a series of pid with a reading. The process must not have been waited for, so that pid is its own. It keeps
-// three descriptors open until Stop or the end of Run.
+// three descriptors open until Stop or the end of Run, and as many for each of the processes below that work, KinDescriptors for
+// all of them at most, until the round after.
 func (s *Sampler) Watch(pid int) (*Series, error) { return s.watch(pid, false) }
 
 // WatchAlone is Watch without what is below the process.
@@ -94,6 +104,7 @@ func (s *Sampler) watch(pid int, alone bool) (*Series, error) {
 func (s *Sampler) tick(now time.Time) {
 	watched := s.watched()
 	ran := false
+	s.clan.begin()
 	for _, r := range watched {
 		p, err := s.reading(r)
 		if err == nil && p.Start != r.start {
@@ -104,7 +115,7 @@ func (s *Sampler) tick(now time.Time) {
 		}
 		// What it held a moment before its end is the better evidence.
 		r.now, r.read = p, err == nil && !p.Zombie() && p.RSS != 0
-		r.stirs = r.stirs<<1 | r.stirring()
+		r.stirs = r.stirs<<1 | s.stirring(r)
 		ran = ran || !r.alone && r.stirs&3 != 0
 	}
 	s.crowd.look(ran)
@@ -114,11 +125,13 @@ func (s *Sampler) tick(now time.Time) {
 		case r.alone:
 			r.add(now, r.now, Family{}, nil)
 		default:
-			below, anew := s.crowd.below(r.pid, r.Descendants(), !r.looked)
+			below, anew := s.crowd.below(r.pid, r.kin, !r.looked)
 			r.looked = true
-			r.add(now, r.now, s.family(r, below, anew), below)
+			f, kin := s.family(below, anew)
+			r.add(now, r.now, f, kin)
 		}
 	}
+	s.clan.sweep()
 	s.ticks.Add(1)
 }
 
@@ -160,18 +173,48 @@ func (r *Series) use() (Process, error) {
 	return p, err
 }
 
-// family adds up what is below a process, whose stats were read in this round if anew says so. What sleeps there is not read
-// again.
-func (s *Sampler) family(r *Series, below []Stat, anew bool) Family {
-	var f Family
-	known := r.kin
-	r.kin = nil
+// stirring reads again what was below a process in the last round, which leaves those that live. It is 1 if any of them has run
+// since, or the process itself.
+func (s *Sampler) stirring(r *Series) (ran uint8) {
+	if r.eyes == nil || r.eyes.awake() {
+		ran = 1
+	}
+	r.kin = r.kin[:0]
+	for _, d := range r.Below() {
+		if !s.proc.kernel() {
+			r.kin = append(r.kin, d.Stat)
+			continue
+		}
+		k, ok := s.clan.again(identity{d.PID, d.Start})
+		if ok {
+			r.kin = append(r.kin, k.memo.seen.Stat)
+		}
+		if ok && k.memo.slept != 0 {
+			continue
+		}
+		ran = 1 // one that has ended may have left others behind
+		if ok {
+			continue
+		}
+		if now, err := s.proc.Stat(d.PID); err == nil && now.Start == d.Start && !now.Zombie() {
+			r.kin = append(r.kin, now) // its descriptors are kept from us, or it was found between the rounds
+		}
+	}
+	return ran
+}
+
+// family reads what is below a process and adds it up. The stats were read in this round if anew says so.
+func (s *Sampler) family(below []Stat, anew bool) (f Family, out []Process) {
 	if len(below) > 0 {
-		r.kin = make(map[int]memo, len(below))
+		out = make([]Process, 0, len(below))
 	}
 	for _, d := range below {
-		p, err := s.relative(r, known[d.PID], d, anew)
-		if err != nil || p.Start != d.Start || p.Zombie() {
+		p, err := s.relative(d, anew)
+		switch {
+		case err != nil && !errors.Is(err, ErrGone):
+			out = append(out, Process{Stat: d}) // it lives, whatever can be read of it
+			continue
+		case err != nil || p.Start != d.Start || p.Zombie():
 			continue
 		}
 		f.Processes++
@@ -179,45 +222,31 @@ func (s *Sampler) family(r *Series, below []Stat, anew bool) Family {
 		f.FDs += p.FDs
 		f.RSS += p.RSS
 		f.Anon += p.Anon
+		out = append(out, p)
 	}
-	return f
-}
-
-// stirring is 1 if the process has run since the last round, or what is below it in the round before.
-func (r *Series) stirring() uint8 {
-	if r.eyes == nil || r.eyes.awake() {
-		return 1
-	}
-	for _, m := range r.kin {
-		if m.slept == 0 {
-			return 1
-		}
-	}
-	return 0
+	return f, out
 }
 
 // relative reads one process below another, or remembers what it read.
-func (s *Sampler) relative(r *Series, m memo, d Stat, anew bool) (Process, error) {
+func (s *Sampler) relative(d Stat, anew bool) (Process, error) {
 	if !s.proc.kernel() {
 		return s.proc.use(d.PID)
 	}
-	spent, known := m.asleep(d.PID)
-	if !known || m.seen.Start != d.Start {
-		if !anew {
-			now, err := s.proc.Stat(d.PID)
-			if err != nil {
-				return Process{}, err
-			}
-			d = now
-		}
-		p, err := s.proc.useOf(d)
-		if err != nil {
-			return p, err
-		}
-		m = memo{spent: spent, seen: p}
+	if k, ok := s.clan.again(identity{d.PID, d.Start}); ok {
+		return k.memo.seen, nil
 	}
-	r.kin[d.PID] = m
-	return m.seen, nil
+	if !anew {
+		now, err := s.proc.Stat(d.PID)
+		if err != nil {
+			return Process{}, err
+		}
+		d = now
+	}
+	k, err := s.clan.meet(d)
+	if err != nil {
+		return Process{}, err
+	}
+	return k.memo.seen, nil
 }
 
 // A Series is the readings of one process. It is safe for concurrent use.
@@ -234,8 +263,8 @@ type Series struct {
 	// For the goroutine of Sampler.Run alone:
 	now   Process // the reading of this round, if read says so
 	read  bool
-	kin   map[int]memo // what is below, by pid
-	stirs uint8        // a bit for each of the last rounds, the newest lowest: whether anything of it may have run
+	kin   []Stat // what was below it in the last round and lives
+	stirs uint8  // a bit for each of the last rounds, the newest lowest: whether anything of it may have run
 
 	mu         sync.Mutex
 	seconds    ring
@@ -243,10 +272,10 @@ type Series struct {
 	lastMinute time.Time
 	last, prev Sample
 	state      byte
-	below      []Stat
+	below      []Process // never written to, only replaced
 }
 
-func (r *Series) add(now time.Time, p Process, f Family, below []Stat) {
+func (r *Series) add(now time.Time, p Process, f Family, below []Process) {
 	s := Sample{Time: now, FDs: p.FDs, Threads: p.Threads, RSS: p.RSS, Anon: p.Anon, CPU: p.CPU, Family: f}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,7 +296,7 @@ func (r *Series) Refresh() {
 		return
 	}
 	p.FDLimit = r.FDLimit()
-	r.add(time.Now(), p, r.Last().Family, r.Descendants())
+	r.add(time.Now(), p, r.Last().Family, r.Below())
 }
 
 // LookBelow looks for the descendants at once: what was made since the newest reading is unknown otherwise.
@@ -276,9 +305,9 @@ func (r *Series) LookBelow() {
 	if err != nil {
 		return
 	}
-	var below []Stat
+	var below []Process
 	for _, pid := range table.Descendants(r.pid) {
-		below = append(below, table[pid])
+		below = append(below, Process{Stat: table[pid]})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,6 +348,20 @@ func (r *Series) CPUPercent() float64 {
 
 // Descendants returns the processes that were below this one at the newest reading.
 func (r *Series) Descendants() []Stat {
+	below := r.Below()
+	if len(below) == 0 {
+		return nil
+	}
+	out := make([]Stat, 0, len(below))
+	for _, p := range below {
+		out = append(out, p.Stat)
+	}
+	return out
+}
+
+// Below returns the processes that were below this one at the newest reading, with what they held, but not their limits. It
+// must not be written to.
+func (r *Series) Below() []Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.below
