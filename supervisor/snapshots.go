@@ -95,18 +95,13 @@ func (s *snapshotter) look(ctx context.Context, every time.Duration, keep int) e
 		return err
 	}
 	made, err := backup.Quick(ctx, s.home, automatic, s.now(), s.copyDB)
-	if err != nil {
-		return err
+	if err == nil {
+		s.record(kindSnapshot, fmt.Sprintf("snapshot %s of %d files, %d MiB", made.ID, made.FileCount, made.TotalSize>>20))
 	}
-	s.record(kindSnapshot, fmt.Sprintf("snapshot %s of %d files, %d MiB", made.ID, made.FileCount, made.TotalSize>>20))
-	whole := 1
-	for _, x := range own {
-		if len(x.FailedDBs) == 0 {
-			whole++ // one that misses a store must not push out a whole one
-		}
-		if whole > keep {
-			err = errors.Join(err, backup.Remove(s.home, x.ID))
-		}
+	own, lerr := s.own() // with the one that was made, which may miss a store
+	err = errors.Join(err, lerr)
+	for _, x := range backup.Excess(own, max(keep, 1)) {
+		err = errors.Join(err, backup.Remove(s.home, x.ID))
 	}
 	return err
 }

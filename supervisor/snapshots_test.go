@@ -159,6 +159,26 @@ func TestAFailedSnapshotIsToldOnceAnHourAndMadeLater(t *testing.T) {
 	})
 }
 
+func TestSnapshotsThatMissAStoreAreBoundedAndPushOutNoWholeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 24*time.Hour, 7)
+		r.start(t)
+		sound := len(r.after(3 * 24 * time.Hour))
+		r.set(func() { r.damaged = errors.New("malformed") })
+		whole, partial := 0, 0
+		for _, s := range r.after(30 * 24 * time.Hour) {
+			if len(s.FailedDBs) > 0 {
+				partial++
+			} else {
+				whole++
+			}
+		}
+		if sound == 0 || whole != sound || partial != 7 {
+			t.Errorf("after a month with a damaged store there are %d whole snapshots of %d and %d others", whole, sound, partial)
+		}
+	})
+}
+
 func TestTheIntervalMayChangeAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSnapshotRig(t, 0, 2)

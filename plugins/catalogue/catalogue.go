@@ -111,7 +111,10 @@ func (c *Catalogue) Get(name string) (Entry, error) {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	return Entry{}, fmt.Errorf("plugin %q: %w; there are %v", name, ErrNotThere, names)
+	if len(names) == 0 {
+		return Entry{}, fmt.Errorf("plugin %q: %w; there are none", name, ErrNotThere)
+	}
+	return Entry{}, fmt.Errorf("plugin %q: %w; there are %s", name, ErrNotThere, strings.Join(names, ", "))
 }
 
 // Owner returns the plugin, other than except, that has a tool of this name.

@@ -217,20 +217,27 @@ func List(home string) ([]Snapshot, error) {
 	return list, nil
 }
 
-// Prunable lists the snapshots that Prune would remove. One that misses a database does not count among those that stay: it
-// must not push out a whole one.
-func Prunable(home string, keep int) (old []Snapshot, err error) {
-	list, err := List(home)
-	whole := 0
+// Excess returns those of a list, the newest first, that go when only so many are to stay. One that misses a database does not
+// push out a whole one; but where each misses one, a damaged file say, they must not fill the disk either.
+func Excess(list []Snapshot, keep int) (old []Snapshot) {
+	whole, partial := 0, 0
 	for _, s := range list {
-		if len(s.FailedDBs) == 0 {
-			whole++
+		n := &whole
+		if len(s.FailedDBs) > 0 {
+			n = &partial
 		}
-		if whole > keep {
+		*n++
+		if *n > keep || whole > keep {
 			old = append(old, s)
 		}
 	}
-	return old, err
+	return old
+}
+
+// Prunable lists the snapshots that Prune would remove.
+func Prunable(home string, keep int) ([]Snapshot, error) {
+	list, err := List(home)
+	return Excess(list, keep), err
 }
 
 // Prune removes all but the newest snapshots and returns what it removed.

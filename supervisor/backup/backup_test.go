@@ -124,6 +124,45 @@ func TestPruningKeepsTheNewestWholeSnapshots(t *testing.T) {
 	}
 }
 
+// A damaged file of some plugin makes every snapshot miss it; they must not fill the disk day by day, nor push out whole ones.
+func TestSnapshotsThatMissADatabaseAreBoundedAndPushOutNoWholeOne(t *testing.T) {
+	dir := home(t, map[string]string{"config.yaml": "x", "memory_store.db": "damaged"})
+	at := noon
+	take := func(copyDB backup.Copier) {
+		at = at.Add(time.Hour)
+		_, _ = backup.Quick(t.Context(), dir, "", at, copyDB)
+	}
+	for range 2 {
+		take(plain(dir))
+	}
+	for range 6 {
+		take(func(context.Context, string, string) error { return errors.New("damaged") })
+	}
+	count := func() (whole, partial int) {
+		list, err := backup.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if len(s.FailedDBs) > 0 {
+				partial++
+			} else {
+				whole++
+			}
+		}
+		return whole, partial
+	}
+	if whole, partial := count(); whole != 2 || partial != 6 {
+		t.Fatalf("made %d whole ones and %d others", whole, partial)
+	}
+	if _, err := backup.Prune(dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	if whole, partial := count(); whole != 2 || partial != 2 {
+		t.Errorf("left are %d whole ones and %d others", whole, partial)
+	}
+}
+
 // Names are what snapshots are put in order and removed by. By a clock that was set back the newest one would be the first
 // to go, every time.
 func TestTheNewestSnapshotsStayWhenTheClockIsSetBack(t *testing.T) {

@@ -116,10 +116,8 @@ func (b *backupCommand) list() error {
 func (b *backupCommand) snapshot(ctx context.Context) error {
 	return b.copying(ctx, func(home string, copyDB backup.Copier) error {
 		s, err := backup.Quick(ctx, home, b.label, time.Now(), copyDB)
-		if err != nil {
-			return err
-		}
-		if _, err := backup.Prune(home, backup.KeepSnapshots); err != nil {
+		_, perr := backup.Prune(home, backup.KeepSnapshots)
+		if err = errors.Join(err, perr); err != nil {
 			return err
 		}
 		if b.program.output == outputJSON {
@@ -170,6 +168,8 @@ func backupPath(output string) (path string, named bool, err error) {
 			return "", false, err
 		}
 		output = filepath.Join(user, name)
+	case strings.HasSuffix(output, "/"): // a folder, also one that is made by this
+		output = filepath.Join(output, name)
 	case err == nil && info.IsDir():
 		output = filepath.Join(output, name)
 	default:
@@ -236,7 +236,7 @@ func (p *program) snapshotsPrune() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove all but the newest snapshots",
-		Long:  "Prune removes snapshots. One that is without a store does not count among those that stay.",
+		Long:  "Prune removes snapshots. One that is without a store does not push out a whole one: of each kind the newest stay.",
 		Example: `  hermes-supervisor snapshots prune --keep 3 --dry-run
   hermes-supervisor snapshots prune --keep 3`,
 		Args: none,

@@ -133,7 +133,16 @@ Start with:
 	})
 	c.SetHelpCommand(helpCommand())
 	c.AddCommand(p.run(), p.chat(), p.ctl(), p.kanban(), p.sessions(), p.doctor(), p.backup(), p.restore(), p.snapshots(), p.pairing(), p.plugins(), p.config(), p.init(), p.systemd(), p.version())
+	checkCompletion(c)
 	return c
+}
+
+// checkCompletion makes a shell that is not known an error of the completion command, which cobra answers with its help and success.
+func checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		group(c)
+	}
 }
 
 // helpCommand is cobra's, but for an unknown name, which is an error there in words only.

@@ -92,7 +92,7 @@ func (p *program) kanbanShow() *cobra.Command {
 			return p.boards(c.Context(), func(client hostv1.BoardsClient) error {
 				t, err := client.GetTask(c.Context(), r)
 				if err != nil {
-					return fmt.Errorf("task %s: %w", r.Id, err)
+					return err // names the task
 				}
 				return p.print(t, func(w io.Writer) error { return taskDetails(w, t) })
 			})

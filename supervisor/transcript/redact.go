@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ var patterns = []*regexp.Regexp{
 	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9+/_.=-]{16,}`),
 	regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@"']*:)[^\s/@"']+@`),
-	regexp.MustCompile(`(?i)(\b[a-z0-9_]*(?:api_?key|secret|token|password|passwd)["']?\s*[:=]\s*["']?)[^\s"',;]{8,}`),
+	regexp.MustCompile(`(?i)(\b[a-z0-9_]*(?:api[_-]?key|secret|token|password|passwd)["']?\s*[:=]\s*["']?)[^\s"',;]{8,}`),
 }
 
 // A Redactor takes secrets out of texts: the values that it knows, and what looks like one.
@@ -35,15 +36,37 @@ type Redactor struct {
 	known *strings.Replacer
 }
 
-// NewRedactor knows these values. One that is part of another does not leave the rest of it behind.
+// NewRedactor knows these values, also as they are written inside a document or an address. One that is part of another does
+// not leave the rest of it behind.
 func NewRedactor(values []string) *Redactor {
-	values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return len(v) < shortest })
+	var all []string
+	for _, v := range values {
+		if len(v) >= shortest {
+			all = append(all, written(v)...)
+		}
+	}
+	slices.Sort(all)
+	values = slices.Compact(all)
 	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
 	for _, v := range values {
 		pairs = append(pairs, v, Removed)
 	}
 	return &Redactor{strings.NewReplacer(pairs...)}
+}
+
+// written is a value as it is, as a string of JSON in two ways, with <, > and & as they are and not, and as a part of an address.
+func written(value string) []string {
+	list := []string{value, url.QueryEscape(value), url.PathEscape(value)}
+	for _, escapeHTML := range []bool{false, true} {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(escapeHTML)
+		if e.Encode(value) == nil {
+			list = append(list, strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(b.String()), `"`), `"`))
+		}
+	}
+	return list
 }
 
 // Text returns a text without the secrets in it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,6 +139,7 @@ func TestSecretsAreTakenOut(t *testing.T) {
 		"Authorization: Bearer " + strings.Repeat("q", 20):                   "Authorization: Bearer [redacted]",
 		"postgres://me:pa55word@db.example/x":                                "postgres://me:[redacted]@db.example/x",
 		"bot 123456789:" + strings.Repeat("A", 35):                           "bot 123456789:[redacted]",
+		"x-api-key: 0123456789abcdef":                                        "x-api-key: [redacted]",
 		`{"password": "hunter2hunter2"}`:                                     `{"password": "[redacted]"}`,
 		"AKIAIOSFODNN7EXAMPLE is one":                                        "AKIAIOSF[redacted] is one",
 		"-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\nafter": "-----BEGIN PRIVATE KEY-----[redacted]-----END PRIVATE KEY-----\nafter",
@@ -149,6 +151,35 @@ func TestSecretsAreTakenOut(t *testing.T) {
 		}
 		if again := r.Text(r.Text(text)); again != r.Text(text) {
 			t.Errorf("a second time it is %q", again)
+		}
+	}
+}
+
+// The arguments of a tool call are a document inside a string, and an address has signs of its own.
+func TestASecretIsFoundAsItIsWrittenInDocumentsAndAddresses(t *testing.T) {
+	secret := `p&ss"w<ord>\7 /ä`
+	r := transcript.NewRedactor([]string{secret})
+	inGo, err := json.Marshal(map[string]string{"a": secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"plain": secret, "escaped by Go": string(inGo), "escaped by others": `{"a":"p&ss\"w<ord>\\7 /ä"}`,
+		"in a query": "https://a.example/?k=" + url.QueryEscape(secret), "in a path": "https://a.example/" + url.PathEscape(secret),
+	} {
+		got := r.Text(text)
+		doc, err := json.Marshal(map[string]any{"arguments": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, err := r.JSON(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range []string{got, string(inside)} {
+			if !strings.Contains(out, transcript.Removed) || strings.Contains(out, "ord") {
+				t.Errorf("%s: %s", name, out)
+			}
 		}
 	}
 }
