@@ -68,7 +68,11 @@ func newFleet(p fleetParts) *fleet {
 
 // makeFleet makes the workers of a list of specs. Nothing runs yet.
 func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
-	host := &hostServices{secrets: func() config.Secrets { return s.config().Secrets }, record: s.journal.Record, heard: s.adapters.heard, now: s.now}
+	host := &hostServices{
+		secrets: func() config.Secrets { return s.config().Secrets }, record: s.journal.Record, heard: s.adapters.heard, now: s.now,
+		// One of the environment is in no .env, from which the log knows its secrets.
+		given: func(value string) { s.secrets.add([]string{value}) },
+	}
 	past := sessions.NewPast(s.store)
 	hooks := worker.Hooks{
 		Register: func(g *grpc.Server) {

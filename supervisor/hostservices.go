@@ -20,6 +20,7 @@ type hostServices struct {
 	hostv1.UnimplementedEventsServer
 	hostv1.UnimplementedConfigServer
 	secrets func() config.Secrets // of this moment
+	given   func(value string)    // told of each secret before it is handed out; nil: nobody wants to know
 	record  func(store.Event)
 	heard   func(kind string) // what was published, after it is recorded; nil: nobody wants to know
 	now     func() time.Time
@@ -76,6 +77,9 @@ func (h *hostServices) Secret(ctx context.Context, r *hostv1.SecretRequest) (*ho
 	value, ok := h.secrets().Lookup(r.Name)
 	if !ok {
 		return nil, fmt.Errorf("secret %s: %w: set it in %s of the home", r.Name, ipc.ErrNotFound, config.EnvFileName)
+	}
+	if h.given != nil {
+		h.given(value)
 	}
 	return &hostv1.SecretResponse{Value: value}, nil
 }

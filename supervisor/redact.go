@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 )
 
@@ -41,9 +42,14 @@ type redaction struct {
 func (r *redaction) add(values []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, v := range values {
-		if !slices.Contains(r.values, v) {
-			r.values = append(r.values, v)
+	for _, value := range values {
+		if len(value) < minSecret {
+			continue // its spellings may be longer, and are no secret either
+		}
+		for _, v := range config.Spellings(value) {
+			if !slices.Contains(r.values, v) {
+				r.values = append(r.values, v)
+			}
 		}
 	}
 	slices.SortStableFunc(r.values, func(a, b string) int { return len(b) - len(a) })

@@ -1,14 +1,20 @@
 package supervisor
 
 import (
+	"encoding/json"
+	"net/url"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 )
 
@@ -34,6 +40,31 @@ func TestNoSecretGetsIntoTheJournal(t *testing.T) {
 	}
 	if fields["log"] == want["log"] {
 		t.Error("the map of who recorded it was changed")
+	}
+}
+
+// A key of the environment is in no .env. What a worker has got it may log, in whatever way its library writes it.
+func TestASecretOfTheEnvironmentIsOneForTheLogOnceAWorkerHasIt(t *testing.T) {
+	const key = `p&ss"w<ord> 7/8`
+	t.Setenv("HS_TEST_KEY", key)
+	c, err := config.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &redaction{}
+	host := &hostServices{secrets: func() config.Secrets { return c.Secrets }, given: func(v string) { r.add([]string{v}) }}
+	ctx := ipc.WithIdentity(t.Context(), ipc.Identity{Worker: "agent-1", Secrets: []string{"HS_TEST_KEY"}})
+	if got, err := host.Secret(ctx, &hostv1.SecretRequest{Name: "HS_TEST_KEY"}); err != nil || got.Value != key {
+		t.Fatal(got, err)
+	}
+	inJSON, err := json.Marshal(map[string]string{"key": key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{key, string(inJSON), "GET /v1?key=" + url.QueryEscape(key), "GET /" + url.PathEscape(key)} {
+		if got := r.text("refused: " + line); strings.Contains(got, "ord") || !strings.Contains(got, "[redacted]") {
+			t.Errorf("the log holds %s", got)
+		}
 	}
 }
 

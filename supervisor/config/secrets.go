@@ -1,10 +1,14 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 )
 
 // Secrets holds the values of .env and looks further in the environment. It prints as a mask in every format, so
@@ -46,6 +50,22 @@ func (s Secrets) Values() []string {
 	list := slices.Collect(maps.Values(s.values))
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	return list
+}
+
+// Spellings are a value as it is, and as it is written in a string of JSON, with <, > and & as they are and escaped, and in an
+// address: a redactor that knows the value alone does not find it in a request that is logged.
+func Spellings(value string) []string {
+	list := []string{value, url.QueryEscape(value), url.PathEscape(value)}
+	for _, escapeHTML := range []bool{false, true} {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(escapeHTML)
+		if e.Encode(value) == nil {
+			list = append(list, strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(b.String()), `"`), `"`))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // The methods below are every way in which fmt, encoding/json and slog would look inside.

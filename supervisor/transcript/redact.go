@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
 // Removed stands where a secret was.
@@ -42,7 +43,7 @@ func NewRedactor(values []string) *Redactor {
 	var all []string
 	for _, v := range values {
 		if len(v) >= shortest {
-			all = append(all, written(v)...)
+			all = append(all, config.Spellings(v)...)
 		}
 	}
 	slices.Sort(all)
@@ -53,20 +54,6 @@ func NewRedactor(values []string) *Redactor {
 		pairs = append(pairs, v, Removed)
 	}
 	return &Redactor{strings.NewReplacer(pairs...)}
-}
-
-// written is a value as it is, as a string of JSON in two ways, with <, > and & as they are and not, and as a part of an address.
-func written(value string) []string {
-	list := []string{value, url.QueryEscape(value), url.PathEscape(value)}
-	for _, escapeHTML := range []bool{false, true} {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(escapeHTML)
-		if e.Encode(value) == nil {
-			list = append(list, strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(b.String()), `"`), `"`))
-		}
-	}
-	return list
 }
 
 // Text returns a text without the secrets in it.
