@@ -30,6 +30,8 @@ type leakWatch struct {
 	total   int64 // bytes that all workers together may hold, 0 for no limit
 
 	turn    sync.Mutex    // held by a round, and by a close look
+	alive   map[int]bool  // of a round, kept for its memory
+	all     []held        // of a round, kept for its memory
 	pressed []*member     // of the last round: a limit may be reached before the next
 	near    chan struct{} // tells run of them
 	eased   time.Time     // when something was last done about total
@@ -111,20 +113,23 @@ func (l *leakWatch) stayClose(ctx context.Context) {
 
 // round looks at every worker once.
 func (l *leakWatch) round(now time.Time) {
-	alive := map[int]bool{}
+	if l.alive == nil {
+		l.alive = map[int]bool{}
+	}
+	clear(l.alive)
 	var pressed []*member
-	var all []held
+	l.all = l.all[:0]
 	for _, m := range l.workers() {
 		r, ok := l.read(m)
 		if !ok {
 			l.forget(m.Name())
 			continue
 		}
-		alive[r.pid] = true
+		l.alive[r.pid] = true
 		if r.busy || r.stopped {
 			m.Attend()
 		}
-		all = append(all, held{member: m, pid: r.pid, memory: r.values[1] + r.spare, busy: r.busy})
+		l.all = append(l.all, held{member: m, pid: r.pid, memory: r.values[1] + r.spare, busy: r.busy})
 		advice, why, hot := l.observe(now, r)
 		if hot {
 			pressed = append(pressed, m)
@@ -139,9 +144,10 @@ func (l *leakWatch) round(now time.Time) {
 		}
 		l.recycle.consider(now, concern{worker: m, pid: r.pid, advice: advice, why: why, busy: r.busy, below: r.below})
 	}
-	l.recycle.forget(alive)
+	l.recycle.forget(l.alive)
 	l.pressed = pressed
-	l.ceiling(now, all)
+	l.ceiling(now, l.all)
+	clear(l.all) // of workers that may be gone by the next round
 }
 
 // read reads one worker; ok is false if it has no process that serves.
@@ -211,7 +217,9 @@ func (l *leakWatch) observe(now time.Time, r reading) (advice leak.Advice, why s
 	if due {
 		at.judged = now
 	}
-	l.lookBelow(due, r, at)
+	if len(r.children) > 0 || len(at.below) > 0 {
+		l.lookBelow(due, r, at)
+	}
 	if r.kills > at.kills {
 		at.kills = r.kills
 		l.record(store.Event{Kind: kindChildEnded, Worker: r.worker, PID: r.pid, Message: fmt.Sprintf(

@@ -329,7 +329,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	workers, stopWorkers := context.WithCancel(background)
 	var running sync.WaitGroup
 	for _, f := range []func(time.Time){
-		(&sleepWatch{record: s.tell}).beat, (&pulse{note: s.lock.Beat}).beat, (&afterCollection{}).beat,
+		(&sleepWatch{record: s.tell}).beat, (&pulse{note: s.lock.Beat}).beat, (&forgetter{forget: newProgram().forget, idle: s.hub.Quiet}).beat,
 		s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus,
 	} {
 		s.sampler.After(f)

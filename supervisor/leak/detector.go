@@ -7,7 +7,6 @@ import "time"
 // one, and so does one whose values were reset by its own doing; points from before a worker is ready belong into none.
 type Detector struct {
 	quantity Quantity
-	levels   [len(widths)]level
 
 	began time.Time
 	age   time.Duration // of the newest point
@@ -19,6 +18,13 @@ type Detector struct {
 	work  uint32        // changes from busy to idle
 	calm  time.Duration // age from which on the last work has no more after-effects
 	quiet quiet
+
+	// coming is the bin of quietLevel that the newest points fall in, which ends at the second until. The levels from there on
+	// get it when it is over: a point of each second would touch them all, and none is in the processor's cache by then.
+	coming bin
+	until  uint32
+
+	levels [len(widths)]level
 }
 
 // A reading is a point as far as the pace needs it.
@@ -59,16 +65,28 @@ func (d *Detector) Add(p Point) {
 	d.count = min(d.count+1, len(d.last))
 	d.follow(p.Idle)
 	sec, v := uint32(age/time.Second), float32(p.Value)
-	if sec >= d.levels[quietLevel].end {
+	if sec >= d.until {
+		d.fill()
 		d.closeQuiet()
+		w := widths[quietLevel]
+		d.coming = bin{n: sec / w, floor: nothing}
+		d.until = (d.coming.n + 1) * w
 	}
-	for i := range d.levels {
-		b := d.levels[i].bin(sec)
-		b.work, b.quietTime, b.quietGrowth = d.work, d.quiet.time, d.quiet.growth
-		b.peak = max(b.peak, v)
-		if p.Idle {
-			b.floor = min(b.floor, v)
-		}
+	point := bin{work: d.work, quietTime: d.quiet.time, quietGrowth: d.quiet.growth, floor: nothing, peak: v}
+	if p.Idle {
+		point.floor = v
+	}
+	d.coming.take(point)
+	d.levels[0].bin(sec).take(point)
+}
+
+// fill gives the levels what has come.
+func (d *Detector) fill() {
+	if d.until == 0 {
+		return
+	}
+	for i := quietLevel; i < len(d.levels); i++ {
+		d.levels[i].bin(d.coming.n * widths[quietLevel]).take(d.coming)
 	}
 }
 

@@ -7,7 +7,7 @@ import "math"
 const binsKept = 60
 
 // widths are the bins of the levels in seconds; their windows are a minute, ten minutes, an hour, six hours, a day and a
-// week.
+// week. Each is a multiple of that of quietLevel.
 var widths = [...]uint32{1, 10, 60, 360, 1440, 10800}
 
 // quietLevel is the level whose bins tell growth in quiet from growth with work.
@@ -25,6 +25,12 @@ type bin struct {
 	quietGrowth float32
 	floor       float32 // the least idle value
 	peak        float32 // the greatest value
+}
+
+// take adds what came later in the same stretch of time. To take the same again changes nothing.
+func (b *bin) take(later bin) {
+	b.work, b.quietTime, b.quietGrowth = later.work, later.quietTime, later.quietGrowth
+	b.floor, b.peak = min(b.floor, later.floor), max(b.peak, later.peak)
 }
 
 func (b *bin) idle() bool { return b.floor < nothing }

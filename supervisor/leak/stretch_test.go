@@ -47,6 +47,7 @@ func TestLevelKeepsTheLeastIdleValueOfEachBin(t *testing.T) {
 			wants[w][sec/w] = e
 		}
 	}
+	d.fill()
 	for i := range d.levels {
 		l := &d.levels[i]
 		if l.count != min(binsKept, len(wants[l.width])) {

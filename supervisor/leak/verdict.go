@@ -39,6 +39,7 @@ type finding struct {
 
 // Verdict judges the points so far. A limit of 0 or less is none.
 func (d *Detector) Verdict(limit int64) Verdict {
+	d.fill()
 	p := &profiles[d.quantity]
 	v := Verdict{Unit: p.unit, TimeToLimit: Never, Pace: d.pace()}
 	found, watched := d.search(float64(limit))

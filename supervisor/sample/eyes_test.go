@@ -81,24 +81,28 @@ func TestASeriesGivesItsDescriptorsBack(t *testing.T) {
 }
 
 func TestTheKernelsTimerBeatsUntilItIsEnded(t *testing.T) {
-	r, err := newKernelRhythm(time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := newKernelRhythm(ctx, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.close()
-	ctx, cancel := context.WithCancel(t.Context())
 	for range 3 {
-		if now, ok := r.next(ctx); !ok || now.IsZero() {
+		if now, ok := r.next(); !ok || now.IsZero() {
 			t.Fatal("no beat")
 		}
 	}
 	cancel()
-	slow, err := newKernelRhythm(time.Hour)
+	if _, ok := r.next(); ok {
+		t.Error("it beats after the end")
+	}
+	slow, err := newKernelRhythm(ctx, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer slow.close()
-	if _, ok := slow.next(ctx); ok {
+	if _, ok := slow.next(); ok {
 		t.Error("it beats after the end")
 	}
 }

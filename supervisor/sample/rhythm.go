@@ -13,20 +13,20 @@ import (
 
 // A rhythm says when a round is due.
 type rhythm interface {
-	// next returns at the next beat, false when ctx has ended.
-	next(ctx context.Context) (now time.Time, ok bool)
+	// next returns at the next beat, false when the context that the rhythm was made for has ended.
+	next() (now time.Time, ok bool)
 	close()
 }
 
 // newRhythm returns the rhythm of a sampler. Processes of the kernel are read by the kernel's own clock; for trees of files
 // it is Go's, which tests turn.
-func newRhythm(proc Proc, every time.Duration) rhythm {
+func newRhythm(ctx context.Context, proc Proc, every time.Duration) rhythm {
 	if proc.kernel() {
-		if r, err := newKernelRhythm(every); err == nil {
+		if r, err := newKernelRhythm(ctx, every); err == nil {
 			return r
 		}
 	}
-	return &clockRhythm{every: every, timer: time.NewTimer(untilWhole(every))}
+	return &clockRhythm{ended: ctx.Done(), every: every, timer: time.NewTimer(untilWhole(every))}
 }
 
 // untilWhole is the time to the next round multiple of every, at which the other loops of an idle supervisor turn too: the
@@ -36,18 +36,19 @@ func untilWhole(every time.Duration) time.Duration {
 }
 
 type clockRhythm struct {
+	ended <-chan struct{}
 	every time.Duration
 	timer *time.Timer
 	ran   bool
 }
 
-func (r *clockRhythm) next(ctx context.Context) (time.Time, bool) {
+func (r *clockRhythm) next() (time.Time, bool) {
 	if r.ran {
 		r.timer.Reset(untilWhole(r.every))
 	}
 	r.ran = true
 	select {
-	case <-ctx.Done():
+	case <-r.ended:
 		return time.Time{}, false
 	case now := <-r.timer.C:
 		return now, true
@@ -61,16 +62,20 @@ func (r *clockRhythm) close() { r.timer.Stop() }
 // goroutine is offered to. A descriptor that becomes readable wakes one. Nothing here enters the scheduler by a system call
 // either, which would wake the monitor.
 type kernelRhythm struct {
-	file *os.File
-	conn syscall.RawConn
+	file   *os.File
+	conn   syscall.RawConn
+	ctx    context.Context
+	unhook func() bool
 }
 
-func newKernelRhythm(every time.Duration) (*kernelRhythm, error) {
+func newKernelRhythm(ctx context.Context, every time.Duration) (*kernelRhythm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("make a timer: %w", err)
 	}
-	r := &kernelRhythm{file: os.NewFile(uintptr(fd), "timer")}
+	r := &kernelRhythm{file: os.NewFile(uintptr(fd), "timer"), ctx: ctx}
+	// The end of ctx ends the wait, now or the next one.
+	r.unhook = context.AfterFunc(ctx, func() { _ = r.file.SetReadDeadline(time.Unix(1, 0)) })
 	spec := unix.ItimerSpec{
 		Interval: unix.NsecToTimespec(every.Nanoseconds()),
 		Value:    unix.NsecToTimespec(untilWhole(every).Nanoseconds()),
@@ -85,18 +90,16 @@ func newKernelRhythm(every time.Duration) (*kernelRhythm, error) {
 	return r, nil
 }
 
-func (r *kernelRhythm) next(ctx context.Context) (time.Time, bool) {
-	stop := func() bool { return true }
-	if ctx.Done() != nil {
-		stop = context.AfterFunc(ctx, func() { _ = r.file.SetReadDeadline(time.Unix(1, 0)) })
-	}
-	defer stop()
+func (r *kernelRhythm) next() (time.Time, bool) {
 	err := r.conn.Read(func(fd uintptr) bool {
 		var beats [8]byte
 		_, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&beats[0])), unsafe.Sizeof(beats))
 		return errno != unix.EAGAIN
 	})
-	return time.Now(), err == nil && ctx.Err() == nil
+	return time.Now(), err == nil && r.ctx.Err() == nil
 }
 
-func (r *kernelRhythm) close() { _ = r.file.Close() }
+func (r *kernelRhythm) close() {
+	r.unhook()
+	_ = r.file.Close()
+}

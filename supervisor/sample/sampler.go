@@ -25,6 +25,7 @@ type Sampler struct {
 	// Only the goroutine of Run uses these.
 	crowd crowd
 	clan  clan
+	round []*Series // what the round reads, kept for its memory
 }
 
 // NewSampler returns a sampler of proc. An interval of 0 is Interval.
@@ -56,14 +57,14 @@ func (s *Sampler) SpendBelow(descriptors int) { s.clan.most = min(descriptors/3,
 
 // Run samples until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
-	r := newRhythm(s.proc, s.every)
+	r := newRhythm(ctx, s.proc, s.every)
 	defer r.close()
 	s.crowd.keep()
 	defer s.crowd.close()
 	defer s.shut()
 	defer s.clan.close()
 	for {
-		now, ok := r.next(ctx)
+		now, ok := r.next()
 		if !ok {
 			return
 		}
@@ -102,8 +103,9 @@ func (s *Sampler) watch(pid int, alone bool) (*Series, error) {
 }
 
 func (s *Sampler) tick(now time.Time) {
-	watched := s.watched()
-	ran := false
+	s.round = s.watched(s.round[:0])
+	defer clear(s.round) // they may have been stopped
+	watched, ran := s.round, false
 	s.clan.begin()
 	for _, r := range watched {
 		p, err := s.reading(r)
@@ -135,10 +137,10 @@ func (s *Sampler) tick(now time.Time) {
 	s.ticks.Add(1)
 }
 
-func (s *Sampler) watched() []*Series {
+// watched appends the series that have not been stopped.
+func (s *Sampler) watched(out []*Series) []*Series {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*Series, 0, len(s.series))
 	for r := range s.series {
 		out = append(out, r)
 	}
@@ -424,7 +426,7 @@ func (r *Series) Stop() {
 
 // shut closes what the series keep open, as nothing will be read any more.
 func (s *Sampler) shut() {
-	for _, r := range s.watched() {
+	for _, r := range s.watched(nil) {
 		r.eyes.close()
 	}
 }

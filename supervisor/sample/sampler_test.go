@@ -92,8 +92,8 @@ func TestSamplerLetsGoOfWhatIsGoneOrAnother(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if n := len(r.Seconds(100)); n != 1 || len(s.watched()) != 0 {
-					t.Errorf("%d readings, %d watched", n, len(s.watched()))
+				if n := len(r.Seconds(100)); n != 1 || len(s.watched(nil)) != 0 {
+					t.Errorf("%d readings, %d watched", n, len(s.watched(nil)))
 				}
 				if r.Last().FDs != 8 {
 					t.Error("what was read is not readable any more")

@@ -97,7 +97,7 @@ func (h *Hub) loop() {
 	for {
 		h.beats.Add(1)
 		h.dispatch()
-		if h.quiet() {
+		if h.Quiet() {
 			tick.Stop()
 		} else {
 			tick.Reset(untilBeat())
@@ -111,8 +111,8 @@ func (h *Hub) loop() {
 	}
 }
 
-// quiet says that nothing can become due without somebody waking the loop.
-func (h *Hub) quiet() bool {
+// Quiet says that there is no turn, and that nothing can become due without somebody waking the loop.
+func (h *Hub) Quiet() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.turns) == 0 && !h.stale && h.tickets.hold == 0
