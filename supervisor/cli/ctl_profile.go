@@ -25,8 +25,8 @@ func (p *program) ctlProfile() *cobra.Command {
 		Use:   "profile NAME heap|cpu|goroutine",
 		Short: "Take a profile of a worker, or of the supervisor",
 		Long: `Profile asks the runtime of a worker what holds its memory, where its processor time goes, or what its goroutines do.
-The result is for "go tool pprof", goroutines are text. A plugin has profiles if it was made with the SDK in Go. Without --output it goes into a file of this folder, whose name
-is printed; - is stdout.`,
+The result is for "go tool pprof", goroutines are text. A plugin has profiles if it was made with the SDK in Go.
+Without --output it goes into a file of this folder, whose name is printed; - is stdout.`,
 		Example: `  hermes-supervisor ctl profile agent-1 heap && go tool pprof -top agent-1-heap.pprof
   hermes-supervisor ctl profile tools cpu --seconds 10s --output tools.pprof
   hermes-supervisor ctl profile supervisor goroutine --output -`,
