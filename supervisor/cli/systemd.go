@@ -156,7 +156,8 @@ func (p *program) systemdInstall() *cobra.Command {
 		Short: "Write the units of this home and let systemd read them",
 		Long: `Install writes the service for this home and this executable, into the system's folder of units (as root; the service
 runs as the user who called sudo, with that user's home where none is named) or with --user into your own.
-It may be called again after an upgrade or a change of the configuration: what is as it should be is left alone, and a unit that was edited is not overwritten without --force.
+It may be called again after an upgrade or a change of the configuration:
+what is as it should be is left alone, and a unit that was edited is not overwritten without --force.
 Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 		Example: `  hermes-supervisor systemd install --user --now
   sudo hermes-supervisor --home /srv/hermes systemd install --now
