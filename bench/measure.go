@@ -33,96 +33,6 @@ func measureStarts(r *report, h *home, _ *provider, o options) error {
 	return nil
 }
 
-// idleAgents make eight workers with tools, kanban and the API.
-const idleAgents = 5
-
-// measureIdle measures memory of each process, and CPU time and wakeups over a while in which nothing happens.
-func measureIdle(r *report, h *home, p *provider, o options) error {
-	if err := h.configureDefault(p.url(), idleAgents); err != nil {
-		return err
-	}
-	if _, err := h.start(); err != nil {
-		return err
-	}
-	time.Sleep(15 * time.Second) // start-up garbage is collected, first samples and health checks are over
-	before, err := h.cpu()
-	if err != nil {
-		return err
-	}
-	wokenBefore, begun := h.wakeups(before), time.Now()
-	time.Sleep(o.idle)
-	woken, took := h.wakeups(before), time.Since(begun)
-	after, err := h.cpu()
-	if err != nil {
-		return err
-	}
-	var tree memory
-	names, pids, err := h.processes()
-	if err != nil {
-		return err
-	}
-	for i, name := range names {
-		m, err := readMemory(pids[i])
-		if err != nil {
-			return err
-		}
-		tree.rss, tree.pss, tree.anon = tree.rss+m.rss, tree.pss+m.pss, tree.anon+m.anon
-		r.add("idle RSS of "+name, "MiB", m.rss)
-		r.add("idle PSS of "+name, "MiB", m.pss)
-		r.add("idle anonymous memory of "+name, "MiB", m.anon)
-	}
-	r.add("idle RSS of the tree", "MiB", tree.rss)
-	r.add("idle PSS of the tree", "MiB", tree.pss)
-	r.add("idle anonymous memory of the tree", "MiB", tree.anon)
-	percent := func(spent int64) float64 { return float64(spent) / float64(took) * 100 }
-	supervisor := h.cmd.Process.Pid
-	all := int64(0)
-	for pid, t := range after {
-		all += t - before[pid]
-	}
-	r.add("idle CPU of the supervisor", "% of a core", percent(after[supervisor]-before[supervisor]))
-	r.add("idle CPU of the tree", "% of a core", percent(all))
-	most, sum := 0.0, 0.0
-	for pid, n := range woken {
-		rate := float64(n-wokenBefore[pid]) / took.Seconds()
-		if sum += rate; pid != supervisor {
-			most = max(most, rate)
-		}
-	}
-	r.add("idle wakeups of the supervisor", "a second", float64(woken[supervisor]-wokenBefore[supervisor])/took.Seconds())
-	r.add("idle wakeups of the worker with most", "a second", most)
-	r.add("idle wakeups of the tree", "a second", sum)
-	return nil
-}
-
-// wakeups counts those of each process.
-func (h *home) wakeups(of map[int]int64) map[int]int64 {
-	n := map[int]int64{}
-	for pid := range of {
-		n[pid] = wakeups(pid)
-	}
-	return n
-}
-
-// wakeups counts how often the threads of a process went to sleep by themselves, which they do once for each time that they
-// were woken.
-func wakeups(pid int) (n int64) {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	for _, path := range threads {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for line := range strings.Lines(string(data)) {
-			if rest, ok := strings.CutPrefix(line, "voluntary_ctxt_switches:"); ok {
-				v, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
-				n += v
-			}
-		}
-	}
-	return n
-}
-
 // measureTurns measures what a turn takes beside the provider's own time.
 func measureTurns(r *report, h *home, p *provider, o options) error {
 	if _, err := h.start(); err != nil {
@@ -290,32 +200,6 @@ func (h *home) processes() (names []string, pids []int, err error) {
 		}
 	}
 	return names, pids, nil
-}
-
-// cpu returns the nanoseconds that the threads of each process have run. The scheduler's own count is exact; ticks of 10 ms
-// miss most of what lasts less.
-func (h *home) cpu() (map[int]int64, error) {
-	_, pids, err := h.processes()
-	if err != nil {
-		return nil, err
-	}
-	spent := map[int]int64{}
-	for _, pid := range pids {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range threads {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				continue // the thread has ended
-			}
-			first, _, _ := strings.Cut(string(b), " ")
-			n, _ := strconv.ParseInt(first, 10, 64)
-			spent[pid] += n
-		}
-	}
-	return spent, nil
 }
 
 // memory of a process in MiB.

@@ -33,6 +33,8 @@ func child(args []string) (is bool, err error) {
 		return true, writeAlone(args[1], args[2])
 	case len(args) == 3 && args[0] == commandHold:
 		return true, holdLock(args[1], args[2])
+	case len(args) > 1 && args[0] == commandRead:
+		return true, readProcesses(args[1:])
 	case len(args) == 1 && args[0] == commandWorker:
 		workers.Main(ipc.RoleAgent, &writer{})
 		return true, nil
