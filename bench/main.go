@@ -96,13 +96,7 @@ func measure(o options) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report{Go: runtime.Version(), CPUs: runtime.NumCPU()}
-	model, err := newProvider()
-	if err != nil {
-		return nil, err
-	}
-	defer model.close()
-	for _, step := range []struct {
+	steps := []struct {
 		name string
 		run  func(*report, *home, *provider, options) error
 	}{
@@ -113,7 +107,21 @@ func measure(o options) (*report, error) {
 		{"plugins", measurePlugins},
 		{"telegram", measureTelegram},
 		{"telegram within limits", measureLimitedTelegram},
-	} {
+	}
+	known := o.only == "" || o.only == "writes"
+	for _, step := range steps {
+		known = known || o.only == step.name
+	}
+	if !known { // nothing measured would look like a success
+		return nil, fmt.Errorf("-only %q: there is no such step; see -help", o.only)
+	}
+	r := &report{Go: runtime.Version(), CPUs: runtime.NumCPU()}
+	model, err := newProvider()
+	if err != nil {
+		return nil, err
+	}
+	defer model.close()
+	for _, step := range steps {
 		if o.only != "" && o.only != step.name {
 			continue
 		}

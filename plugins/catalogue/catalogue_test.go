@@ -295,7 +295,7 @@ func TestStatesAreKeptWithTheirReason(t *testing.T) {
 	if _, err := r.SetState("weather", "odd", ""); err == nil {
 		t.Error("an unknown state was taken")
 	}
-	if _, err := r.SetState("wether", Disabled, ""); !errors.Is(err, ErrNotThere) || !strings.Contains(err.Error(), "[weather]") {
+	if _, err := r.SetState("wether", Disabled, ""); !errors.Is(err, ErrNotThere) || !strings.HasSuffix(err.Error(), "; there are weather") {
 		t.Errorf("an unknown plugin: %v", err)
 	}
 }

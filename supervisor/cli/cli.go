@@ -68,6 +68,7 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
+	checkCompletion(root) // after the streams are set: it takes the one for its output now
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	if s.hangups != nil {
@@ -133,7 +134,6 @@ Start with:
 	})
 	c.SetHelpCommand(helpCommand())
 	c.AddCommand(p.run(), p.chat(), p.ctl(), p.kanban(), p.sessions(), p.doctor(), p.backup(), p.restore(), p.snapshots(), p.pairing(), p.plugins(), p.config(), p.init(), p.systemd(), p.version())
-	checkCompletion(c)
 	return c
 }
 

@@ -223,9 +223,6 @@ func (s Subject) permissions() Finding {
 			if err != nil || info.Mode()&fs.ModeSymlink != 0 || info.Mode().Perm()&^most == 0 {
 				continue
 			}
-			if info.IsDir() {
-				most |= 0o100
-			}
 			wrong[path] = [2]fs.FileMode{info.Mode().Perm(), info.Mode().Perm() & (most | 0o700) &^ 0o077}
 		}
 	}
