@@ -70,8 +70,15 @@ func (w *worker) dialHost(brokerID uint32) (*grpc.ClientConn, error) {
 		}
 		return conn, nil
 	}
-	return grpc.NewClient("passthrough:host", append(ipc.DialOptions(),
+	host, err := grpc.NewClient("passthrough:host", append(ipc.DialOptions(),
 		grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	// At once and not with the first call, which may come in minutes: the server gives up one that does not greet it.
+	host.Connect()
+	return host, nil
 }
 
 // errHostGone is met in the moment before this process ends.

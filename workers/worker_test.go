@@ -3,6 +3,8 @@ package workers
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -70,4 +72,30 @@ func TestAWorkerThatIsEndedWhileItStartsGivesBackWhatItTook(t *testing.T) {
 		t.Error("the start went well")
 	}
 	<-role.closed
+}
+
+// A server does not wait for ever for who has connected to begin: an agent that has no turn for minutes would lose the host with
+// its first one.
+func TestAWorkerGreetsItsHostBeforeItNeedsIt(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(ipc.HostFDEnv, strconv.Itoa(fds[0]))
+	host := os.NewFile(uintptr(fds[1]), "host")
+	defer host.Close()
+	conn, err := (&worker{cutOff: func() {}}).dialHost(0) // closes the other end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	timeout := unix.NsecToTimeval((10 * time.Second).Nanoseconds())
+	if err := unix.SetsockoptTimeval(fds[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		t.Fatal(err)
+	}
+	const preface = "PRI * HTTP/2.0"
+	got := make([]byte, len(preface))
+	if _, err := io.ReadFull(host, got); err != nil || string(got) != preface {
+		t.Errorf("the host hears %q, %v", got, err)
+	}
 }
