@@ -122,10 +122,10 @@ type forgetter struct {
 	last   time.Time // the multiple of forgetEvery that it was done after
 }
 
-// beat is called after each round of samples. It begins a minute after the first one, as a start has the use of all.
+// beat is called after each round of samples. It begins a while after the first one, as a start has the use of all.
 func (f *forgetter) beat(now time.Time) {
 	if f.from.IsZero() {
-		f.from = now.Add(settleTime)
+		f.from = now.Add(forgetEvery)
 	}
 	whole := now.Add(-forgetAfter).Truncate(forgetEvery)
 	if now.Before(f.from) || whole.Equal(f.last) {
