@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -305,17 +304,33 @@ func (h *systemdHost) writerStuck() {
 	h.onItsOwnDisk()
 	h.quickWatchdog()
 	pid := h.active("")
+	said := h.journalFromNow()
 	h.must("fsfreeze", "-f", "/srv/hermes")
 	defer func() { _, _ = h.run("fsfreeze", "-u", "/srv/hermes") }()
 	h.eventually("the watchdog, and the name of what is stuck", func() error {
-		out := h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "-n", "20000")
-		if !strings.Contains(out, "no progress") || !strings.Contains(out, "store writer") || strings.Count(out, "Watchdog timeout") < 2 {
-			return errors.New("not in the journal")
+		out := said()
+		for _, want := range []string{"no progress", "store writer", "Watchdog timeout"} {
+			if !strings.Contains(out, want) {
+				return fmt.Errorf("no %q in the journal, which begins:\n%s", want, out[:min(len(out), 2000)])
+			}
 		}
 		return nil
 	})
 	h.must("fsfreeze", "-u", "/srv/hermes") // until then the kernel does not let the process go
 	h.active(pid)
+}
+
+// journalFromNow returns what reads the service's journal from this moment on: what came before may be dropped meanwhile, as
+// the traces of an aborted process are long.
+func (h *systemdHost) journalFromNow() (read func() string) {
+	h.t.Helper()
+	_, cursor, ok := strings.Cut(h.must("journalctl", "--no-pager", "-n", "1", "--show-cursor"), "-- cursor: ")
+	if !ok {
+		h.t.Fatal("the journal has no cursor")
+	}
+	return func() string {
+		return h.must("journalctl", "--no-pager", "-u", "hermes-supervisor", "--after-cursor", strings.TrimSpace(cursor))
+	}
 }
 
 func (h *systemdHost) uninstalled() {
