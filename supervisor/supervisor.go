@@ -328,13 +328,15 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	workers, stopWorkers := context.WithCancel(background)
 	var running sync.WaitGroup
+	alive := newPulse(s.lock.Beat)
 	for _, f := range []func(time.Time){
-		(&sleepWatch{record: s.tell}).beat, (&pulse{note: s.lock.Beat}).beat, (&forgetter{forget: newProgram().forget, idle: s.hub.Quiet}).beat,
+		(&sleepWatch{record: s.tell}).beat, alive.beat, (&forgetter{forget: newProgram().forget, idle: s.hub.Quiet}).beat,
 		s.fleet.leaks.beat, s.plugins.beat, s.history.look, s.lookAtStatus,
 	} {
 		s.sampler.After(f)
 	}
 	running.Go(func() { s.sampler.Run(background) })
+	running.Go(func() { alive.run(background) })
 	running.Go(func() { s.orphans.Run(background) })
 	running.Go(func() { s.fleet.leaks.run(background) })
 	running.Go(func() { s.adapters.run(background) })

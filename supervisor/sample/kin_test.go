@@ -42,13 +42,17 @@ func watchHousehold(t *testing.T, script string, most int) (s *Sampler, r *Serie
 	return s, r, below
 }
 
-// rest returns when all of them have become what they are to be, and sleep.
+// rest returns when all of them have become what they are to be, and sleep. One that is about to sleep is shown asleep while it
+// still runs, so that its processor time has to stand still, too.
 func rest(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		for n := 0; ; n++ {
-			if s, err := System.Stat(pid); err == nil && s.Comm == "sleep" && s.State == 'S' {
-				break
+		spent, still := int64(0), 0
+		for n := 0; still < 3; n++ {
+			s, err := System.Stat(pid)
+			now := processorTime(pid)
+			if still++; err != nil || s.Comm != "sleep" || s.State != 'S' || now != spent {
+				spent, still = now, 0
 			}
 			if n == 5000 {
 				t.Fatalf("%d does not come to rest", pid)

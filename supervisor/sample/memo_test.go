@@ -2,7 +2,6 @@ package sample
 
 import (
 	"os/exec"
-	"runtime"
 	"testing"
 )
 
@@ -19,12 +18,9 @@ func sleeper(t *testing.T) (pid int, e *eyes) {
 		t.Skip("the files of a process cannot be kept open")
 	}
 	t.Cleanup(e.close)
-	for p := (Process{}); p.State != 'S' || p.Comm != "sleep"; {
-		var err error
-		if p, err = e.look(pid); err != nil {
-			t.Fatal(err)
-		}
-		runtime.Gosched()
+	rest(t, []int{pid})
+	if _, err := e.look(pid); err != nil {
+		t.Fatal(err)
 	}
 	return pid, e
 }
