@@ -34,13 +34,12 @@ type clan struct {
 	most   int // may have their files kept open
 	seeing int // have them
 	round  uint64
-	met    int // in this round
 }
 
 func newClan(proc Proc) clan { return clan{proc: proc, kin: map[identity]*kin{}, most: kinEyesMost} }
 
 // begin starts a round; sweep ends it.
-func (c *clan) begin() { c.round, c.met = c.round+1, 0 }
+func (c *clan) begin() { c.round++ }
 
 // again reads a kin that is known, once a round. Ok is false for one that has ended, or of which nothing is known.
 func (c *clan) again(id identity) (k *kin, ok bool) {
@@ -50,7 +49,6 @@ func (c *clan) again(id identity) (k *kin, ok bool) {
 	}
 	if k.used != c.round {
 		k.used = c.round
-		c.met++
 		k.err = c.look(k, id)
 	}
 	return k, k.err == nil
@@ -70,7 +68,6 @@ func (c *clan) meet(s Stat) (*kin, error) {
 	}
 	k := &kin{memo: memo{spent: spent, seen: p}, used: c.round}
 	c.kin[id] = k
-	c.met++
 	return k, nil
 }
 
