@@ -12,6 +12,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/turn"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
@@ -143,6 +144,8 @@ func (s *supervisor) replaceWorkers(ctx context.Context, before, next *config.Co
 		c := &controlv1.Change{What: "worker " + name, Effect: effectRemoved}
 		if err := s.fleet.remove(ctx, name, "the configuration asks for it no more"); err != nil {
 			c.Effect, c.Detail = effectFailed, err.Error()
+		} else {
+			s.journal.Record(store.Event{Kind: event.KindWorkerRemoved, Worker: name, Message: "the configuration asks for it no more"})
 		}
 		changes = append(changes, c)
 	}

@@ -24,8 +24,9 @@ func (p *program) ctlTimeline() *cobra.Command {
 		Short: "Tell what happened, and why, as one story",
 		Long: `Timeline tells each death with its cause, who wanted it, what the worker held, what became of the turns that it cut, and
 what followed; and what led there: leaks, replacements, platforms that were not reached, starts and stops of the supervisor.
-It answers questions like "why was the bot silent from 22:51 to 23:02?". With --long it shows the readings before each death
-and the last log lines as well.`,
+It answers questions like "why was the bot silent from 22:51 to 23:02?": what began before --since and was not over then is
+told as well, and the start that ended a time without a supervisor, even if it came after --until. With --long it shows the
+readings before each death and the last log lines as well.`,
 		Example: `  hermes-supervisor ctl timeline --since 1h
   hermes-supervisor ctl timeline --since 22:45 --until 23:05
   hermes-supervisor ctl timeline --worker agent-1 --long
@@ -44,7 +45,7 @@ and the last log lines as well.`,
 					return fmt.Errorf("timeline: %w", err)
 				}
 				if !to.IsZero() {
-					told.Stories = slices.DeleteFunc(told.Stories, func(s *controlv1.Story) bool { return moment(s.At).After(to) })
+					told.Stories = slices.DeleteFunc(told.Stories, func(s *controlv1.Story) bool { return moment(s.At - s.AwaySeconds).After(to) })
 				}
 				return p.print(told, func(w io.Writer) error {
 					if len(told.Stories) == 0 {

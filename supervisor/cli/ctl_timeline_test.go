@@ -78,3 +78,20 @@ func TestTimelineAsksForATimeAndAWorker(t *testing.T) {
 		t.Errorf("asked for %v", r.timeline.asked)
 	}
 }
+
+// The start that says that no supervisor ran may come long after the time that is asked for.
+func TestATimeWithoutASupervisorIsToldWhereItBegan(t *testing.T) {
+	r := newRig(t)
+	story := func(clock string, away float64) *controlv1.Story {
+		at, err := time.ParseInLocation("2006-01-02 15:04", "2026-03-01 "+clock, time.Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &controlv1.Story{At: float64(at.Unix()), Kind: "supervisor_started", Message: clock, AwaySeconds: away}
+	}
+	r.timeline.told = &controlv1.TellResponse{Stories: []*controlv1.Story{story("23:10", 1800), story("23:20", 60)}}
+	out := r.must("ctl", "timeline", "--since", "2026-03-01 22:51", "--until", "2026-03-01 23:02")
+	if !strings.Contains(out, "started: 23:10") || strings.Contains(out, "started: 23:20") || !strings.Contains(out, "no supervisor for 30m") {
+		t.Errorf("%s", out)
+	}
+}

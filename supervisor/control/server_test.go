@@ -386,10 +386,10 @@ func TestAPartOfTheTimelineKnowsWhatWasBefore(t *testing.T) {
 		at(5, 12, store.Event{Kind: "turn_leased", Worker: "agent-2", TurnID: "t-1", Fields: chat}),
 	})
 	told, err := controlv1.NewTimelineClient(conn).Tell(t.Context(), &controlv1.TellRequest{Since: unixSeconds(night)})
-	if err != nil || len(told.Stories) != 1 {
+	if err != nil || len(told.Stories) != 2 || told.Stories[0].Worker != "tools" { // gone until the supervisor started again
 		t.Fatalf("%v, %v", told, err)
 	}
-	s := told.Stories[0]
+	s := told.Stories[1]
 	if !strings.Contains(s.Message, "was killed") || !strings.HasSuffix(s.Message, "last heard of 11m30s before") {
 		t.Errorf("%q", s.Message)
 	}
@@ -413,5 +413,27 @@ func TestAnOutageThatLastsIsToldThoughItBeganBefore(t *testing.T) {
 	told, err := controlv1.NewTimelineClient(conn).Tell(t.Context(), &controlv1.TellRequest{Since: unixSeconds(night)})
 	if err != nil || len(told.Stories) != 1 || told.Stories[0].Kind != "adapter_degraded" || told.Stories[0].Next != "connected again after 21m0s" {
 		t.Errorf("%v, %v", told, err)
+	}
+}
+
+// What went on when the time began is told, however quiet it was since, and however much was done in between.
+func TestAnOutageThatGoesOnIsToldOfALaterTime(t *testing.T) {
+	night := time.Date(2026, 3, 1, 22, 51, 0, 0, time.UTC)
+	for name, turns := range map[string]int{"nothing since": 0, "many turns since": 2000} {
+		t.Run(name, func(t *testing.T) {
+			events := rows{
+				{ID: 1, Time: night.Add(-time.Hour), Kind: "supervisor_ready"},
+				{ID: 2, Time: night.Add(-time.Hour), Kind: "adapter_degraded", Worker: "gateway-telegram", Message: "telegram: no route", Fields: map[string]string{"state": "degraded"}},
+				{ID: 3, Time: night.Add(-time.Hour), Kind: "worker_exited", Worker: "tools", Fields: map[string]string{"cause": "crashed"}},
+			}
+			for i := range turns {
+				events = append(events, store.Event{ID: int64(4 + i), Time: night.Add(time.Duration(i-1000) * time.Second), Kind: "turn_finished", Worker: "agent-1", TurnID: "t"})
+			}
+			conn, _ := serveWith(t, &parts{}, events)
+			told, err := controlv1.NewTimelineClient(conn).Tell(t.Context(), &controlv1.TellRequest{Since: unixSeconds(night)})
+			if err != nil || len(told.Stories) != 2 || told.Stories[0].Next != "not over yet" || told.Stories[1].Kind != "death" {
+				t.Errorf("%v, %v", told, err)
+			}
+		})
 	}
 }

@@ -38,7 +38,7 @@ func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*
 		return nil, err
 	}
 	stories := slices.DeleteFunc(event.Tell(append(before, events...)), func(s *event.Story) bool {
-		return s.At.Before(since) && s.Until.Before(since) || r.Worker != "" && s.Worker != r.Worker && !s.Holds(r.Worker)
+		return s.Over(since) || r.Worker != "" && s.Worker != r.Worker && !s.Holds(r.Worker)
 	})
 	t.addAnswers(ctx, stories)
 	for _, s := range stories {
@@ -47,16 +47,19 @@ func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*
 	return out, nil
 }
 
-// leadIn is how many events before the time that is told of are read with it: who held the turns that were cut, and that a
-// supervisor ran that was killed.
-const leadIn = 500
+// leadIn is how many events before the time that is told of are read with it: who held the turns that were cut, that a
+// supervisor ran that was killed, and what went on then. They are the events of about a thousand turns, in a MiB or two for a moment.
+const leadIn = 4000
 
-// before returns the events that lead to those of a time.
+// before returns the events that lead to those of a time; if there are none, the newest lead there.
 func (t *timelineService) before(ctx context.Context, events []store.Event) ([]store.Event, error) {
-	if len(events) == 0 || events[0].ID < 3 {
-		return nil, nil // at most one, which AfterID cannot ask for
+	if len(events) == 0 {
+		return t.read(ctx, store.EventFilter{Limit: leadIn})
 	}
 	first := events[0].ID
+	if first < 3 {
+		return nil, nil // at most one, which AfterID cannot ask for
+	}
 	list, err := t.read(ctx, store.EventFilter{AfterID: max(first-1-leadIn, 1), Limit: leadIn})
 	return slices.DeleteFunc(list, func(e store.Event) bool { return e.ID >= first }), err
 }

@@ -23,6 +23,7 @@ const (
 	KindSupervisorReady    = "supervisor_ready"
 	KindSupervisorStopping = "supervisor_stopping"
 	KindEventsDropped      = "events_dropped"
+	KindWorkerRemoved      = "worker_removed" // the configuration asks for it no more
 )
 
 // queueLength bounds what waits to be written. A worker in a crash loop makes a few events a second, so this many

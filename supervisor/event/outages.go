@@ -75,6 +75,7 @@ func (t *teller) lasts() {
 		if o.end == "" {
 			o.end = "not over yet"
 			o.follow(t.heard)
+			o.story.Lasts = true
 		}
 	}
 }

@@ -21,7 +21,8 @@ type Story struct {
 	Fields  map[string]string // of the event: of a death cause, code, signal, by, last readings, samples, log
 	Turns   []*Held           // that it cut
 	Next    string            // what followed for the worker, empty if that is not known yet
-	Until   time.Time         // of an outage: when it ended, or the newest event if it lasts; zero for what has no end of its own
+	Until   time.Time         // of what lasted a while (an outage, a worker that was gone): when it was over; zero for what has no end
+	Lasts   bool              // it is not over
 	Away    time.Duration     // of a start of the supervisor: how long none ran before it, 0 if that is not known
 }
 
@@ -29,6 +30,12 @@ type Story struct {
 func (s *Story) Holds(worker string) bool {
 	return slices.ContainsFunc(s.Turns, func(h *Held) bool { return h.By == worker })
 }
+
+// Over says whether all of the story was before a time.
+func (s *Story) Over(at time.Time) bool { return !s.Lasts && s.At.Before(at) && s.Until.Before(at) }
+
+// ended says when a story was over that lasted a while.
+func (s *Story) ended(at time.Time) { s.Until, s.Lasts = at, false }
 
 // Held is a turn that was cut by a story, and what became of it.
 type Held struct {
@@ -53,10 +60,13 @@ const KindDeath = "death"
 // telling are the events that are a story of their own. Deaths, starts and stops have rules of their own.
 var telling = []string{
 	"leak_suspected", "recycle_due", "recycling", "child_ended", "over_limit", "memory_total",
-	"worker_hung", "worker_degraded", "worker_recovered", "worker_disabled",
+	"worker_hung", "worker_degraded", "worker_recovered",
 	"turn_parked", "turn_vanished", "call_unknown", "call_failed", "outbox_unknown", "outbox_rejected", "watchdog_stuck", KindEventsDropped,
 	"machine_asleep", "log_flood", "peer_refused", "plugin_quarantined", KindSupervisorReady, KindLastWords,
 }
+
+// unwanting are the events after which nobody misses a worker any more.
+var unwanting = []string{KindWorkerRemoved, "plugin_removed", "plugin_disabled"}
 
 // closely is how far apart the broken connection of a process and its death may be noticed.
 const closely = 3 * time.Second
@@ -124,18 +134,22 @@ func (t *teller) take(e store.Event) {
 		}
 		t.started(e)
 	case e.Kind == KindSupervisorReady && t.start != nil:
-		t.start.Next, t.start = e.Message, nil
+		t.start.Next = e.Message
+		t.start.ended(e.Time)
+		t.start = nil
 		return
 	case e.Kind == KindSupervisorStopping:
 		t.stop = t.tell(e, e.Kind)
+		t.stop.Lasts = true
 	case strings.HasPrefix(e.Kind, "turn_"):
 		t.turn(e)
 	case e.Kind == "call_failed":
 		t.failed(e)
 		return
-	case e.Kind == "worker_disabled" && t.next[e.Worker] != nil:
-		t.next[e.Worker].Next = keptDown
-		return
+	case e.Kind == "worker_disabled":
+		t.disabled(e)
+	case slices.Contains(unwanting, e.Kind):
+		t.unwanted(e)
 	}
 	if slices.Contains(telling, e.Kind) {
 		t.tell(e, e.Kind)
@@ -183,7 +197,8 @@ func (t *teller) died(e store.Event) {
 	earlier := t.takeBack(e)
 	s := t.tell(e, KindDeath)
 	t.stories = append(t.stories, earlier...)
-	t.next[e.Worker] = s
+	t.gap(s)
+	s.Lasts = e.Fields["cause"] != "planned" // else it is replaced in a moment, or its role is no longer wanted
 	for turn, worker := range t.leased {
 		if worker == e.Worker {
 			t.hold(s, turn, worker)
@@ -238,6 +253,33 @@ func (t *teller) held(turn, worker string, cut time.Time) *Held {
 // keptDown follows a stop by an operator.
 const keptDown = "kept down"
 
+// disabled tells of a stop by an operator, with the death that it was if there was one.
+func (t *teller) disabled(e store.Event) {
+	if s := t.next[e.Worker]; s != nil {
+		s.Next = keptDown
+		return
+	}
+	s := t.tell(e, e.Kind)
+	s.Lasts = true
+	t.gap(s)
+}
+
+// unwanted ends the time in which a worker is missed.
+func (t *teller) unwanted(e store.Event) {
+	if gone := t.next[e.Worker]; gone != nil {
+		gone.ended(e.Time)
+		delete(t.next, e.Worker)
+	}
+}
+
+// gap begins the time in which a worker is gone, and ends the one before it.
+func (t *teller) gap(s *Story) {
+	if before := t.next[s.Worker]; before != nil {
+		before.ended(s.At)
+	}
+	t.next[s.Worker] = s
+}
+
 // followed notes what came after a death.
 func (t *teller) followed(e store.Event) {
 	s := t.next[e.Worker]
@@ -251,6 +293,7 @@ func (t *teller) followed(e store.Event) {
 			served = keptDown + ", " + served
 		}
 		s.Next = served
+		s.ended(e.Time)
 		delete(t.next, e.Worker)
 	case delay != "" && delay != "0s":
 		s.Next = "next start after " + delay + ": " + e.Message
@@ -274,6 +317,13 @@ func (t *teller) started(e store.Event) {
 	}
 	if t.stop != nil {
 		t.stop.Next = "started again after " + short(e.Time.Sub(t.stop.At))
+		t.stop.ended(e.Time)
+	}
+	if t.start != nil {
+		t.start.Lasts = false // when it ended is not known
+	}
+	for _, gone := range t.next {
+		gone.ended(e.Time)
 	}
 	for turn, worker := range t.leased {
 		if killed {
@@ -281,6 +331,7 @@ func (t *teller) started(e store.Event) {
 		}
 		delete(t.leased, turn)
 	}
+	s.Lasts = true
 	t.stop, t.start = nil, s
 	clear(t.next)
 }

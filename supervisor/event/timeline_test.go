@@ -249,6 +249,56 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
+// A story is part of a time if it was not over before: that is what "why was the bot silent?" asks for.
+func TestWhatWasNotOverBeforeATimeIsPartOfIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []string
+		want   string // of those not over at 22:52:00
+	}{
+		"a platform that is not reached, and nothing since": {[]string{
+			"0 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+		}, "adapter_degraded"},
+		"one that was reached again": {[]string{
+			"0 adapter_degraded gateway-telegram state=degraded", "59 adapter_connected gateway-telegram state=connected",
+		}, ""},
+		"a worker that has not come back":      {[]string{"0 worker_exited agent-1 cause=crashed", "1 worker_restarting agent-1 delay=9m # failures"}, "death"},
+		"one that came back afterwards":        {[]string{"0 worker_exited agent-1 cause=crashed", "61 worker_ready agent-1"}, "death"},
+		"one that came back before":            {[]string{"0 worker_exited agent-1 cause=crashed", "59 worker_ready agent-1"}, ""},
+		"one that was replaced afterwards":     {[]string{"0 worker_exited agent-1 cause=planned", "61 worker_ready agent-1"}, "death"},
+		"one that is no longer wanted":         {[]string{"0 worker_exited agent-1 cause=planned"}, ""},
+		"one that is removed while it is gone": {[]string{"0 worker_exited agent-1 cause=crashed", "9 worker_removed agent-1"}, ""},
+		"one that is kept down":                {[]string{"0 worker_exited agent-1 cause=operator", "0 worker_disabled agent-1"}, "death"},
+		"one that is kept down as it waits":    {[]string{"0 worker_disabled agent-1"}, "worker_disabled"},
+		"a crash loop, of which the newest":    {[]string{"0 worker_exited agent-1 cause=crashed", "9 worker_exited agent-1 cause=crashed # again"}, "death: again"},
+		"a stop of the supervisor": {[]string{
+			"0 supervisor_started", "1 supervisor_ready", "9 supervisor_stopping", "61 supervisor_started", "62 supervisor_ready",
+		}, "supervisor_stopping, supervisor_started"},
+		"a stop before": {[]string{
+			"0 supervisor_started", "1 supervisor_ready", "9 supervisor_stopping", "10 supervisor_started", "11 supervisor_ready",
+		}, ""},
+		"a start that takes long":     {[]string{"0 supervisor_started", "61 supervisor_ready"}, "supervisor_started"},
+		"a worker of the one before":  {[]string{"0 worker_exited agent-1 cause=crashed", "9 supervisor_started", "10 supervisor_ready"}, ""},
+		"what lasts no time":          {[]string{"0 leak_suspected tools"}, ""},
+		"what is told of a start cut": {[]string{"0 supervisor_started # first", "61 supervisor_started # second"}, "supervisor_started: second"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var left []string
+			for _, s := range Tell(script(t, c.events...)) {
+				if !s.Over(night.Add(time.Minute)) {
+					text := s.Kind
+					if m, _, _ := strings.Cut(s.Message, ";"); m != "" && strings.Contains(c.want, ": ") {
+						text += ": " + m
+					}
+					left = append(left, text)
+				}
+			}
+			if got := strings.Join(left, ", "); got != c.want {
+				t.Errorf("not over: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // The incident of the field: a client crashes, the retried turn is cut by a restart of the service, and once more by a
 // second one. There it was 12 minutes of silence; here the turn goes on each time, and the story is short.
 func TestTheNightOfTwelveSilentMinutesIsToldInFewLines(t *testing.T) {
