@@ -47,6 +47,7 @@ type Agent struct {
 	provider provider.Provider
 	unusable error // why there is no provider: said in answer to every turn
 	verdict  verdict
+	windows  windows
 
 	mu       sync.Mutex
 	runs     map[string]*run // by turn

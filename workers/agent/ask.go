@@ -94,6 +94,9 @@ func (t *turn) decide(attempt int, e *provider.Error) (time.Duration, bool) {
 		t.model = own
 		return 0, true
 	}
+	if e.Class == provider.ContextOverflow && t.narrow() {
+		return 0, true
+	}
 	return retry(attempt, t.agent.cfg.APIRetries, e, rand.Float64())
 }
 

@@ -19,9 +19,14 @@ const (
 )
 
 // conversation is what the provider gets to read: the stored messages and extra ones that are not stored, in the shape
-// that every provider accepts. Stored messages are not changed.
+// that every provider accepts, as far as the model can read it. Stored messages are not changed.
 func (t *turn) conversation(extra []*turnv1.Message) []*turnv1.Message {
-	return conversation(t.history, t.steps, extra)
+	note := leftOutNote
+	if t.specs["session_search"] != nil {
+		note = searchNote
+	}
+	before, now := t.window().of(t.history, t.steps, note)
+	return conversation(before, now, extra)
 }
 
 func conversation(parts ...[]*turnv1.Message) []*turnv1.Message {

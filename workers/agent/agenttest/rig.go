@@ -157,6 +157,16 @@ func (r *Run) Events() []*agentv1.RunEvent {
 	return append([]*agentv1.RunEvent(nil), r.events...)
 }
 
+// Notices returns what the person was told beside the answer.
+func (r *Run) Notices() (told []string) {
+	for _, e := range r.Events() {
+		if n := e.GetNotice(); n != nil {
+			told = append(told, n.Text)
+		}
+	}
+	return told
+}
+
 // Shown returns the text of a step as a follower of the run sees it.
 func (r *Run) Shown(seq uint32) string {
 	var text strings.Builder
