@@ -198,7 +198,18 @@ func TestTheLastLinesOfWorkersOutliveAKilledSupervisor(t *testing.T) {
 
 // A plugin may write in no folder but its own, so that is where its last lines are, and the log has them in the end.
 func TestTheLastLinesOfAPluginOutliveAKilledSupervisor(t *testing.T) {
-	c := &court{system: newSystem(t, quickRestarts)}
+	pluginLeavesLastLines(t, quickRestarts, os.Geteuid())
+}
+
+// One with a user of its own reaches its folder by a descriptor alone, and owns what it leaves there.
+func TestTheLastLinesOfAPluginWithAUserOfItsOwnOutliveAKilledSupervisor(t *testing.T) {
+	needRoot(t)
+	pluginLeavesLastLines(t, "supervisor: {agent_instances: 1, plugins: {default: {user: nobody}}}", nobody)
+}
+
+func pluginLeavesLastLines(t *testing.T, config string, owner int) {
+	t.Helper()
+	c := &court{system: newSystem(t, config)}
 	c.chat = &socketChat{sys: c.system, id: "words"}
 	c.start()
 	c.must("plugins", "add", "--yes", plugintest.Build(t, "../plugins/examples/hello"))
@@ -215,6 +226,9 @@ func TestTheLastLinesOfAPluginOutliveAKilledSupervisor(t *testing.T) {
 		}
 		return err
 	})
+	if info, err := os.Stat(file); err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != owner || info.Mode().Perm() != 0o600 {
+		t.Errorf("they are of another user than %d, or for others to read: %v, %v", owner, info, err)
+	}
 	c.start()
 	if out := c.must("ctl", "logs", "plugin-hello"); !strings.Contains(out, "last_words=true") {
 		t.Errorf("the log of the plugin: %s", out)
