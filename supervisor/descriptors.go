@@ -51,6 +51,12 @@ func spareDescriptors(limit int64, workers int) int {
 	return int(max(0, limit-neededDescriptors(workers)) / 2)
 }
 
+// leaveRoom returns what is told, before a worker starts, how many there are with it: no more is kept open from then on than they
+// leave. Known are those of the start, of which some (plugins) join only when they are called.
+func leaveRoom(limit int64, known int, spend func(descriptors int)) (joined func(workers int)) {
+	return func(workers int) { spend(spareDescriptors(limit, max(workers, known))) }
+}
+
 // sayOpenFiles logs what this process may open, and warns of workers that are configured to open more: what is above the hard limit is only given by root.
 func sayOpenFiles(log hclog.Logger, specs []worker.Spec) {
 	var limit unix.Rlimit

@@ -2,11 +2,14 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
 
 func TestATooLowLimitOfOpenFilesIsRefusedWithWhatToDo(t *testing.T) {
@@ -40,6 +43,26 @@ func TestOnlyDescriptorsThatNobodyNeedsAreSpentToSpareWork(t *testing.T) {
 	} {
 		if got := spareDescriptors(c.limit, c.workers); got != c.want {
 			t.Errorf("limit %d for %d workers: %d, want %d", c.limit, c.workers, got, c.want)
+		}
+	}
+}
+
+// What is added while the supervisor runs, by a reload or as a plugin, finds the descriptors that it needs.
+func TestWorkersThatJoinGetTheDescriptorsThatWereSpentToSpareWork(t *testing.T) {
+	book, spent := logs.NewBook(logs.Options{}), -1
+	defer book.Close()
+	f := newFleet(fleetParts{
+		make: func(s worker.Spec) *worker.Worker {
+			return worker.New(s, worker.Hooks{}, worker.Env{Log: book})
+		},
+		joined: leaveRoom(200, 5, func(n int) { spent = n }),
+	})
+	for n, want := range []int{30, 30, 30, 30, 30, 24, 18, 12, 6, 0, 0} {
+		if err := f.add(worker.Spec{Name: fmt.Sprint("worker-", n)}); err != nil {
+			t.Fatal(err)
+		}
+		if spent != want {
+			t.Errorf("with %d workers %d are spent, want %d", n+1, spent, want)
 		}
 	}
 }

@@ -29,6 +29,7 @@ type fleet struct {
 	proc    sample.Proc
 	leaks   *leakWatch
 	make    func(worker.Spec) *worker.Worker
+	joined  func(workers int)
 	running sync.WaitGroup
 
 	mu      sync.Mutex
@@ -51,6 +52,8 @@ type fleetParts struct {
 	make   func(worker.Spec) *worker.Worker
 	busy   func(worker string) int // turns or calls that a worker has in hand
 	record func(store.Event)       // does not block
+	// joined is told how many workers there are when one joins, before it starts. It does not block.
+	joined func(workers int)
 	// evidence keeps what workers held before they were replaced, nil for nowhere.
 	evidence *evidence
 	total    int64 // bytes of memory that all workers together may hold, 0 for no limit
@@ -58,7 +61,7 @@ type fleetParts struct {
 
 // newFleet returns an empty fleet that does not run yet.
 func newFleet(p fleetParts) *fleet {
-	f := &fleet{proc: p.proc, make: p.make}
+	f := &fleet{proc: p.proc, make: p.make, joined: p.joined}
 	f.leaks = &leakWatch{
 		workers: f.list, busy: p.busy, record: p.record, total: p.total, watched: map[string]*watched{}, near: make(chan struct{}, 1),
 		recycle: newRecycler(p.proc, p.evidence, p.record),
@@ -97,7 +100,7 @@ func (s *supervisor) makeFleet(list []worker.Spec) (*fleet, error) {
 		total = sample.System.Memory() / 4 * 3
 	}
 	f := newFleet(fleetParts{
-		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.tell, total: total,
+		proc: s.sampler.Proc(), busy: s.hub.Busy, record: s.tell, total: total, joined: s.joined,
 		evidence: &evidence{dir: filepath.Join(s.o.Config.Home, filepath.FromSlash(evidenceFolder)), now: s.now},
 		make:     func(spec worker.Spec) *worker.Worker { return worker.New(spec, hooks, env) },
 	})
@@ -139,6 +142,7 @@ func (f *fleet) addAfter(spec worker.Spec, past worker.Past) error {
 	m := &member{Worker: f.make(spec), spec: spec, gone: make(chan struct{})}
 	m.Succeed(past)
 	f.members = append(f.members, m)
+	f.joined(len(f.members))
 	if f.life != nil {
 		f.run(m)
 	}

@@ -84,6 +84,7 @@ func newRig(t *testing.T) *rig {
 	r.fleet = newFleet(fleetParts{
 		proc:     sample.System,
 		record:   r.record,
+		joined:   func(int) {},
 		busy:     r.inHand,
 		evidence: &evidence{dir: t.TempDir(), now: time.Now},
 		make:     func(spec worker.Spec) *worker.Worker { return worker.New(spec, worker.Hooks{Event: r.record}, env) },

@@ -108,6 +108,7 @@ type supervisor struct {
 	current   atomic.Pointer[config.Config]
 	unit      atomic.Pointer[systemd.Settings] // nil if this is no service
 	enforced  worker.Enforced                  // limits of workers that the kernel holds
+	joined    func(workers int)                // leaves workers the descriptors that they need
 	secrets   *redaction
 
 	lock      *store.HomeLock
@@ -190,7 +191,7 @@ func (s *supervisor) open(ctx context.Context) error {
 	if err := s.openStores(ctx); err != nil {
 		return err
 	}
-	s.watchProcesses(list, spareDescriptors(limit, workers))
+	s.watchProcesses(list, limit, workers)
 	s.hub = turn.New(turn.Config{
 		Store: s.store, Boards: s.boards.get, BoardNames: s.boards.names,
 		Now: s.now, Log: s.log.Named("turns"), Event: s.journal.Record,
@@ -215,13 +216,13 @@ func (s *supervisor) open(ctx context.Context) error {
 	return s.listen()
 }
 
-// watchProcesses makes what finds the processes of workers, and has the kernel hold their limits where that can be had. So many
-// descriptors may be spent to read what is below them with less work.
-func (s *supervisor) watchProcesses(list []worker.Spec, spare int) {
+// watchProcesses makes what finds the processes of workers, and has the kernel hold their limits where that can be had. It
+// keeps open what so many workers leave of the limit of descriptors.
+func (s *supervisor) watchProcesses(list []worker.Spec, limit int64, workers int) {
 	sayOpenFiles(s.log, list)
 	s.sampler = sample.NewSampler(sample.System, sampleInterval)
 	s.orphans = worker.NewOrphans(s.o.RunDir, s.log.Named("orphans"))
-	s.sampler.SpendBelow(spare)
+	s.joined = leaveRoom(limit, workers, s.sampler.SpendBelow)
 	s.sampler.Adopt(s.orphans.Owner)
 	s.enforced = worker.Delegate()
 	s.log.Info("limits of workers", "memory", keeper(s.enforced.Memory), "processes", keeper(s.enforced.Processes), "why", s.enforced.Why)

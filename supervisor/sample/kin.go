@@ -1,5 +1,7 @@
 package sample
 
+import "sync/atomic"
+
 const (
 	// kinEyesMost is how many processes below watched ones have their files kept open, three descriptors each. The others are
 	// read by name, which costs three times as much and misses nothing.
@@ -27,16 +29,20 @@ type identity struct {
 }
 
 // A clan is what runs below all watched processes, by identity: a pid that another process has by now is another kin. It is
-// not safe for concurrent use.
+// not safe for concurrent use, but for most.
 type clan struct {
 	proc   Proc
 	kin    map[identity]*kin
-	most   int // may have their files kept open
-	seeing int // have them
+	most   atomic.Int64 // may have their files kept open
+	seeing int          // have them
 	round  uint64
 }
 
-func newClan(proc Proc) clan { return clan{proc: proc, kin: map[identity]*kin{}, most: kinEyesMost} }
+func newClan(proc Proc) *clan {
+	c := &clan{proc: proc, kin: map[identity]*kin{}}
+	c.most.Store(kinEyesMost)
+	return c
+}
 
 // begin starts a round; sweep ends it.
 func (c *clan) begin() { c.round++ }
@@ -93,7 +99,7 @@ func (c *clan) look(k *kin, id identity) error {
 
 // see reads a kin, by its open files if it has some or is due for them.
 func (c *clan) see(k *kin, id identity) (Process, error) {
-	if k.read++; k.eyes == nil && k.read >= settledAfter && c.seeing < c.most {
+	if k.read++; k.eyes == nil && k.read >= settledAfter && c.seeing < int(c.most.Load()) {
 		k.read = 0 // where they cannot be opened it is tried again, but not each second
 		if k.eyes = c.proc.open(id.pid); k.eyes != nil {
 			c.seeing++
@@ -122,9 +128,13 @@ func (c *clan) blind(k *kin) {
 	k.read = 0
 }
 
-// sweep forgets who was not met in this round, or had ended.
+// sweep forgets who was not met in this round, or had ended, and closes the files of those that are too many by now.
 func (c *clan) sweep() {
+	most := int(c.most.Load())
 	for id, k := range c.kin {
+		if c.seeing > most {
+			c.blind(k)
+		}
 		if k.used != c.round || k.err != nil {
 			c.blind(k)
 			delete(c.kin, id)

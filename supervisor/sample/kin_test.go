@@ -156,6 +156,25 @@ func TestFilesOfWhatSleepsLongAreClosed(t *testing.T) {
 	}
 }
 
+func TestFilesBelowAreClosedWhenFewerMayBeSpent(t *testing.T) {
+	s, r, _ := watchHousehold(t, threeSleepers, kinEyesMost)
+	before := ownFDs(t)
+	for range settledAfter {
+		stir(s)
+		s.tick(time.Now())
+	}
+	for _, may := range []int{2, 0} {
+		s.SpendBelow(3 * may)
+		for range settledAfter {
+			stir(s)
+			s.tick(time.Now())
+		}
+		if n := ownFDs(t) - before; n != int64(3*may) || s.clan.seeing != may || r.Last().Family.Processes != 3 {
+			t.Errorf("%d descriptors where %d processes may have theirs, %+v", n, may, r.Last().Family)
+		}
+	}
+}
+
 func TestFilesBelowAreClosedWithTheSeries(t *testing.T) {
 	s, r, _ := watchHousehold(t, threeSleepers, kinEyesMost)
 	before := ownFDs(t) - 3 // those of the series

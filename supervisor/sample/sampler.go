@@ -24,7 +24,7 @@ type Sampler struct {
 
 	// Only the goroutine of Run uses these.
 	crowd crowd
-	clan  clan
+	clan  *clan
 	round []*Series // what the round reads, kept for its memory
 }
 
@@ -52,8 +52,10 @@ func (s *Sampler) After(f func(now time.Time)) { s.after = append(s.after, f) }
 func (s *Sampler) Adopt(owner func(Stat) (pid int)) { s.crowd.owner = owner }
 
 // SpendBelow sets how many descriptors may be kept open for processes below the watched ones, KinDescriptors at most and if it is
-// not called. It is called before Run.
-func (s *Sampler) SpendBelow(descriptors int) { s.clan.most = min(descriptors/3, kinEyesMost) }
+// not called. Those that are too many are closed in the next round. It is safe for concurrent use.
+func (s *Sampler) SpendBelow(descriptors int) {
+	s.clan.most.Store(int64(min(descriptors/3, kinEyesMost)))
+}
 
 // Run samples until ctx ends.
 func (s *Sampler) Run(ctx context.Context) {
