@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -70,3 +73,27 @@ func (l *soleListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name:
 // ownSocket says whether the host services are served over an inherited socket. A plugin may be of any language, for which
 // go-plugin's broker is the documented way.
 func (s Spec) ownSocket() bool { return s.Role != ipc.RolePlugin && !s.Plain }
+
+// giveSocket makes a socket that of the owner of its folder. The owner can put something else in its place, or another name of what
+// is not its own: so it is looked at through the descriptor by which it is given away.
+func giveSocket(path string) error {
+	var dir, st unix.Stat_t
+	if err := unix.Stat(filepath.Dir(path), &dir); err != nil {
+		return &fs.PathError{Op: "stat", Path: filepath.Dir(path), Err: err}
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Nlink != 1 {
+		return &fs.PathError{Op: "give away", Path: path, Err: errors.New("not the socket that was made")}
+	}
+	if err := unix.Fchownat(fd, "", int(dir.Uid), int(dir.Gid), unix.AT_EMPTY_PATH); err != nil {
+		return &fs.PathError{Op: "give away", Path: path, Err: err}
+	}
+	return nil
+}

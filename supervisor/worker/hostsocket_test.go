@@ -1,68 +1,80 @@
 package worker
 
 import (
-	"errors"
-	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
-	"time"
 )
 
-func TestAPairOfSocketsIsOneConnection(t *testing.T) {
-	ours, theirs, err := socketPair()
-	if err != nil {
+// A plugin owns the folder of its socket, so it can put anything where the supervisor has just made one.
+func TestOnlyTheSocketThatWasMadeIsGivenAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give something away")
+	}
+	const guest = 65534
+	outside := t.TempDir()
+	file := filepath.Join(outside, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ours.Close() }()
-	other, err := net.FileConn(theirs)
-	_ = theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _, _ = other.Write([]byte("hello")); _ = other.Close() }()
-	if text, err := io.ReadAll(ours); err != nil || string(text) != "hello" {
-		t.Errorf("%q, %v", text, err)
-	}
-}
-
-func TestASoleListenerGivesItsConnectionOnce(t *testing.T) {
-	a, b := net.Pipe()
-	defer func() { _ = b.Close() }()
-	l := listenOnce(a)
-	if got, err := l.Accept(); err != nil || got != a {
-		t.Fatalf("Accept() = %v, %v", got, err)
-	}
-	_, _ = l.Close(), l.Close()
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept() after the end = %v", err)
-	}
-	_ = a.SetDeadline(time.Now()) // it is still open: who took it closes it
-	if _, err := a.Write([]byte("x")); errors.Is(err, io.ErrClosedPipe) {
-		t.Error("the connection was closed with the listener")
-	}
-	_ = a.Close()
-}
-
-func TestASoleListenerClosesWhatNobodyTook(t *testing.T) {
-	a, b := net.Pipe()
-	l := listenOnce(a)
-	_ = l.Close()
-	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the other end reads %v, want the end", err)
-	}
-	_ = b.Close()
-}
-
-func TestACertificateThatWasNamedBeforeFillsTheHandshake(t *testing.T) {
-	for _, c := range []struct{ line, cert, want string }{
-		{"1|1|unix|/run/p|grpc|", "AAAA", "1|1|unix|/run/p|grpc|AAAA"},
-		{"1|1|unix|/run/p|grpc||true\n", "AAAA", "1|1|unix|/run/p|grpc|AAAA|true"},
-		{"1|1|unix|/run/p|grpc|BBBB", "AAAA", "1|1|unix|/run/p|grpc|BBBB"}, // go-plugin's own
-		{"1|1|unix|/run/p|grpc|", "", "1|1|unix|/run/p|grpc|"},
-		{"1|1|unix|/run/p", "AAAA", "1|1|unix|/run/p"}, // too old for one
-	} {
-		if got := string(withCertificate([]byte(c.line), []byte(c.cert))); got != c.want {
-			t.Errorf("%q with %q = %q, want %q", c.line, c.cert, got, c.want)
+	listen := func(path string) error {
+		l, err := net.Listen("unix", path)
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
 		}
+		return err
 	}
+	socket := filepath.Join(outside, "socket")
+	if err := listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		put   func(path string) error
+		given bool
+		kept  string // what must stay as it was
+	}{
+		"the socket":              {put: listen, given: true},
+		"nothing":                 {put: func(string) error { return nil }},
+		"a file":                  {put: func(p string) error { return os.WriteFile(p, nil, 0o600) }},
+		"a link":                  {put: func(p string) error { return os.Symlink(socket, p) }, kept: socket},
+		"another name of one":     {put: func(p string) error { return os.Link(socket, p) }, kept: socket},
+		"another name of a file":  {put: func(p string) error { return os.Link(file, p) }, kept: file},
+		"a folder that was moved": {put: func(p string) error { return os.Mkdir(p, 0o700) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "give") // short: it is part of a socket's path
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			if err := os.Chown(dir, guest, guest); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "s")
+			if err := c.put(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := giveSocket(path); (err == nil) != c.given {
+				t.Errorf("given away: %v", err)
+			}
+			if c.given && owner(t, path) != guest {
+				t.Errorf("it belongs to %d", owner(t, path))
+			}
+			if c.kept != "" && owner(t, c.kept) != 0 {
+				t.Errorf("%s belongs to %d now", c.kept, owner(t, c.kept))
+			}
+			_ = os.Remove(path)
+		})
+	}
+}
+
+func owner(t *testing.T, path string) int {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid)
 }

@@ -471,7 +471,15 @@ func (p *process) PluginToHost(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
-// HostToPlugin translates nothing: both are on one machine.
+// HostToPlugin gives a plugin that runs as another user the socket that was made for it, by the name that it can reach. For all
+// others both sides are one: they are on one machine.
 func (p *process) HostToPlugin(network, addr string) (string, string, error) {
-	return network, addr, nil
+	alias := p.spec.SocketAlias
+	if alias == "" || network != "unix" || filepath.Dir(addr) != p.socketDir {
+		return network, addr, nil
+	}
+	if err := giveSocket(addr); err != nil {
+		return "", "", fmt.Errorf("host services of %s: %w", p.spec.Name, err)
+	}
+	return network, filepath.Join(alias, filepath.Base(addr)), nil
 }
