@@ -36,6 +36,13 @@ var crimes = []crime{
 	{name: "stops itself", call: "freeze {}", answer: endedDuring, story: "death hung did not answer its health checks"},
 	{name: "ignores SIGTERM", call: "deafen {}", answer: "deaf", end: "death planned .*ended by SIGKILL after SIGTERM, SIGQUIT, SIGKILL"},
 	{name: "forks away", call: "fork_away {}", answer: "forked away", end: "death planned .*strays=3"},
+	{name: "leaves a grandchild that ignores SIGTERM", call: "deaf_grandchild {}", answer: "it is deaf", end: "death planned .*strays=1"},
+	{name: "closes its stdout after its handshake", call: "close_stdout {}", answer: "closed", after: func(t *testing.T, c *court) {
+		if again := c.ask("call: fine {}"); !strings.Contains(again, "all is well") {
+			t.Errorf("the next call: %s", again)
+		}
+	}},
+	{name: "returns JSON that is nested deeply", call: "deep_json {}", answer: `\{"a":\[\{"a":\[`},
 	{name: "floods stderr", call: `flood_stderr {"n": 100}`, answer: "flooded", story: "log_flood .*dropped"},
 	{name: "prints a line of 100 MB", call: `long_line {"n": 100}`, answer: "printed", after: func(t *testing.T, c *court) {
 		if out := c.must("ctl", "logs", "-n", "50", "plugin-hostile"); !strings.Contains(out, "xxx") || len(out) > 1<<20 {
@@ -66,6 +73,8 @@ var crimes = []crime{
 		answer: "mem: permission denied", story: "call_failed .*mem: permission denied"},
 	{name: "takes the supervisor over", landlock: 1, call: `trace {"n": $SUPERVISOR}`, answer: "operation not permitted", story: "call_failed .*not permitted"},
 	{name: "signals the supervisor", landlock: 6, call: `signal {"n": $SUPERVISOR}`, answer: "operation not permitted", story: "call_failed .*not permitted"},
+	{name: "takes another plugin over", landlock: 1, call: `trace {"n": $SIBLING}`, answer: "operation not permitted", story: "call_failed .*not permitted"},
+	{name: "signals another plugin", landlock: 6, call: `signal {"n": $SIBLING}`, answer: "operation not permitted", story: "call_failed .*not permitted"},
 	{name: "looks for what it was left", call: "who {}", answer: `"Session":true,"Terminal":false,"Foreign":null`},
 	{name: "connects to the control socket", call: `dial {"path": "$CONTROL"}`, answer: "connected, but not answered|broken pipe|connection reset|permission denied",
 		story: "peer_refused .*control socket"},

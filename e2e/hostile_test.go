@@ -17,7 +17,7 @@ import (
 type crime struct {
 	name string
 	mode string // of its start
-	call string // of its tool, with $STATE, $CONTROL, $NEIGHBOUR, $SUPERVISOR and $PROGRAM in the arguments
+	call string // of its tool, with $STATE, $CONTROL, $NEIGHBOUR, $SIBLING, $SUPERVISOR and $PROGRAM in the arguments
 	// answer is what the person reads, story what the timeline tells meanwhile: "kind cause message key=value …" of one
 	// story. Both are regular expressions.
 	answer, story string
@@ -126,7 +126,11 @@ func (c *court) ask(text string) string {
 // fill puts the paths of this system into a call.
 func (c *court) fill(call string) string {
 	sum := regexp.MustCompile(`"sha256": "(\w+)"`).FindStringSubmatch(c.must("plugins", "info", "hostile", "-o", "json"))
-	neighbour := ""
+	neighbour, sibling := "", ""
+	if strings.Contains(call, "$SIBLING") {
+		c.ask("call: neighbour_fine {}")
+		sibling = strconv.Itoa(int(c.worker("plugin-neighbour").Pid))
+	}
 	if strings.Contains(call, "$NEIGHBOUR") {
 		c.ask("call: neighbour_fine {}") // so that it runs
 		sockets, _ := filepath.Glob(filepath.Join(c.runDir, "*", "plugin-dir*", "plugin*"))
@@ -141,7 +145,7 @@ func (c *court) fill(call string) string {
 		}
 	}
 	return strings.NewReplacer("$STATE", filepath.Join(c.home, "state.db"), "$CONTROL", c.control, "$NEIGHBOUR", neighbour,
-		"$SUPERVISOR", strconv.Itoa(c.pid()), "$PROGRAM", filepath.Join(c.home, "tool-plugins", "bin", sum[1])).Replace(call)
+		"$SUPERVISOR", strconv.Itoa(c.pid()), "$SIBLING", sibling, "$PROGRAM", filepath.Join(c.home, "tool-plugins", "bin", sum[1])).Replace(call)
 }
 
 // holdsSocket says whether a process listens at the path.

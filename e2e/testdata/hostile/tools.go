@@ -64,6 +64,9 @@ func tools() []plugins.Tool {
 		}),
 		tool("deafen", func(context.Context, settings) (string, error) { ignoreSignals(); return "deaf", nil }),
 		tool("fork_away", forkAway),
+		tool("deaf_grandchild", deafGrandchild),
+		tool("close_stdout", func(context.Context, settings) (string, error) { return "closed", syscall.Close(1) }),
+		tool("deep_json", deepJSON),
 		tool("fork_bomb", forkBomb),
 		tool("flood_stderr", floodStderr),
 		tool("long_line", longLine),
@@ -137,6 +140,18 @@ func forkAway(context.Context, settings) (string, error) {
 		go func() { _ = c.Wait() }()
 	}
 	return "forked away", nil
+}
+
+// deafGrandchild leaves a process that no signal but SIGKILL ends, whose parent has ended.
+func deafGrandchild(ctx context.Context, _ settings) (string, error) {
+	c := exec.CommandContext(ctx, "sh", "-c", `trap "" TERM INT HUP QUIT; sleep 61 & exit 0`)
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return "it is deaf", c.Run()
+}
+
+// deepJSON returns JSON of a depth that ends a parser which calls itself; it is longer than what is cut.
+func deepJSON(context.Context, settings) (string, error) {
+	return strings.Repeat(`{"a":[`, 15_000) + strings.Repeat("]}", 15_000), nil
 }
 
 // forkBomb doubles n times, in groups of its own children; each process ends after a minute.
