@@ -110,6 +110,7 @@ func setup(e *testscript.Env, bin string) error {
 	e.Setenv("XDG_RUNTIME_DIR", run)
 	e.Setenv("API", address)
 	e.Setenv("BIN", bin)
+	e.Setenv("LC_ALL", "C.UTF-8") // what is printed has signs
 	if err := goEnvironment(e); err != nil {
 		return err
 	}

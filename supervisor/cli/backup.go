@@ -210,7 +210,7 @@ func (p *program) snapshotsList() *cobra.Command {
 			if p.output == outputJSON {
 				return p.printJSON(map[string]any{"snapshots": append([]backup.Snapshot{}, list...)})
 			}
-			return snapshotTable(p.out, list)
+			return snapshotTable(forPeople(p.out), list)
 		},
 	})
 }

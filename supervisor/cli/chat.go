@@ -173,7 +173,7 @@ func startFailure(err error) error {
 // progress tells a person who looks what takes time.
 func (p *program) progress(text string) {
 	if isTerminal(p.err) {
-		fmt.Fprintln(p.err, p.colour(dim, text))
+		fmt.Fprintln(forPeople(p.err), p.colour(dim, text))
 	}
 }
 

@@ -68,6 +68,7 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
+	root.SetHelpFunc(p.help(root.HelpFunc()))
 	checkCompletion(root) // after the streams are set: it takes the one for its output now
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -85,9 +86,19 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
+// help shows the help of cobra in signs that the terminal has.
+func (p *program) help(show func(*cobra.Command, []string)) func(*cobra.Command, []string) {
+	return func(c *cobra.Command, args []string) {
+		out := c.OutOrStdout()
+		c.SetOut(forPeople(out))
+		defer c.SetOut(out)
+		show(c, args)
+	}
+}
+
 // printError prints each line of an error with the program's name before the first.
 func (p *program) printError(err error) {
-	fmt.Fprintf(p.err, "hermes-supervisor: %s\n", strings.ReplaceAll(printable(err.Error()), "\n", "\n  "))
+	fmt.Fprintf(forPeople(p.err), "hermes-supervisor: %s\n", strings.ReplaceAll(printable(err.Error()), "\n", "\n  "))
 }
 
 // usageError is a command line that cannot be understood.

@@ -42,6 +42,11 @@ type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
 	time.Local = time.UTC // tables show local times
+	for name, value := range map[string]string{"LC_ALL": "C.UTF-8", "TERM": "xterm"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
 	code := l.m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -63,7 +68,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
 			e.Setenv("HERMES_HOME", "")
 			e.Values[heldKey] = new(func())
-			e.Setenv("TZ", "UTC") // tables show local times
+			e.Setenv("TZ", "UTC")         // tables show local times
+			e.Setenv("LC_ALL", "C.UTF-8") // they have signs
 			fixtures, err := filepath.Abs("../../store/testdata")
 			e.Setenv("FIXTURES", fixtures)
 			return err

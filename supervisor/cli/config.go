@@ -61,7 +61,7 @@ effect here are listed, so that nobody waits for them to have one.`,
 				return bad
 			}
 			loaded.Resolve(c.Context())
-			return checkText(p.out, loaded)
+			return checkText(forPeople(p.out), loaded)
 		},
 	})
 }

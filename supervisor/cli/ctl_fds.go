@@ -48,7 +48,7 @@ the only process that may show a database file.`,
 				case p.output == outputJSON:
 					return p.json(fdSummaryDoc{Worker: r.Worker, PID: r.Pid, Limit: r.Limit, Groups: fdGroups(r)})
 				}
-				return fdSummary(p.out, fdGroups(r))
+				return fdSummary(forPeople(p.out), fdGroups(r))
 			})
 		},
 	}

@@ -39,7 +39,7 @@ func (p *program) ctlWorkers() *cobra.Command {
 				if p.output == outputJSON {
 					return p.printWorkers(only.Workers)
 				}
-				return p.workerDetails(p.out, only.Workers)
+				return p.workerDetails(forPeople(p.out), only.Workers)
 			})
 		},
 	})

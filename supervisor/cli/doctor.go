@@ -50,7 +50,7 @@ it mends nothing while another program has one open. It ends with 1 if something
 			if p.output == outputJSON {
 				err = p.printJSON(map[string]any{"healthy": healthy, "checks": list})
 			} else {
-				err = p.doctorTable(p.out, list, m.DryRun)
+				err = p.doctorTable(forPeople(p.out), list, m.DryRun)
 			}
 			if err == nil && !healthy {
 				return silentError{ipc.ExitFailed}

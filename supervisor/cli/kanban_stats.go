@@ -45,7 +45,7 @@ func (p *program) kanbanStats() *cobra.Command {
 				if p.output == outputJSON {
 					return p.printJSON(counts)
 				}
-				return counts.table(p.out)
+				return counts.table(forPeople(p.out))
 			})
 		},
 	}

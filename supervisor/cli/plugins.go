@@ -326,7 +326,7 @@ func (p *program) doc(v any, table func(io.Writer) error) error {
 	if p.output == outputJSON {
 		return p.json(v)
 	}
-	return table(p.out)
+	return table(forPeople(p.out))
 }
 
 // absolute is a path as it is shown and stored.

@@ -225,7 +225,7 @@ func union(a, b catalogue.Permissions) catalogue.Permissions {
 
 // show writes to stderr what the plugin is: stdout is for the result.
 func (a *adding) show(e, before catalogue.Entry) {
-	w := a.p.err
+	w := forPeople(a.p.err)
 	fmt.Fprintf(w, "%s %s  sha256 %s\n", e.Name, printable(e.Version), e.SHA256)
 	if before.Name != "" {
 		fmt.Fprintf(w, "replaces %s  sha256 %s\n", printable(before.Version), before.SHA256)

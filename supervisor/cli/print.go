@@ -19,7 +19,7 @@ func (p *program) print(m proto.Message, table func(io.Writer) error) error {
 		_, err := p.out.Write(indent(document(m)))
 		return err
 	}
-	return table(p.out)
+	return table(forPeople(p.out))
 }
 
 // rows writes aligned columns.
@@ -28,7 +28,7 @@ func rows(w io.Writer, header string, lines [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(header, " | ", "\t"))
 	for _, l := range lines {
 		for i := range l {
-			l[i] = dash(cell(l[i]))
+			l[i] = plain(w, dash(cell(l[i])))
 		}
 		fmt.Fprintln(t, strings.Join(l, "\t"))
 	}
@@ -39,7 +39,7 @@ func rows(w io.Writer, header string, lines [][]string) error {
 func pairs(w io.Writer, list ...string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(list); i += 2 {
-		fmt.Fprintf(t, "%s\t%s\n", list[i], cell(list[i+1]))
+		fmt.Fprintf(t, "%s\t%s\n", list[i], plain(w, cell(list[i+1])))
 	}
 	return t.Flush()
 }

@@ -126,7 +126,7 @@ func (p *program) tellRestored(r restored, home string) error {
 		return p.printJSON(r)
 	}
 	for _, s := range r.Stores {
-		tellChange(p.out, s, r.DryRun)
+		tellChange(forPeople(p.out), s, r.DryRun)
 	}
 	if r.DryRun {
 		for _, f := range r.Files {

@@ -86,11 +86,11 @@ func (p *program) preview(ctx context.Context, client controlv1.SessionsClient, 
 		return r, err
 	}
 	list := r.Sessions
-	if err := sessionRows(p.err, list[:min(len(list), maxPreview)]); err != nil {
+	if err := sessionRows(forPeople(p.err), list[:min(len(list), maxPreview)]); err != nil {
 		return nil, err
 	}
 	if len(list) > maxPreview {
-		fmt.Fprintf(p.err, "… and %d more; oldest activity %s, newest %s\n", len(list)-maxPreview, date(int64(list[0].LastActive)), date(int64(list[len(list)-1].LastActive)))
+		fmt.Fprintf(forPeople(p.err), "… and %d more; oldest activity %s, newest %s\n", len(list)-maxPreview, date(int64(list[0].LastActive)), date(int64(list[len(list)-1].LastActive)))
 	}
 	for _, s := range list {
 		if s.Pinned {

@@ -88,7 +88,7 @@ func (p *program) recovered(r *store.Recovery, report string, o store.RecoverOpt
 		_, err := p.out.Write(text)
 		return err
 	}
-	return recoveryTable(p.out, r, o)
+	return recoveryTable(forPeople(p.out), r, o)
 }
 
 func recoveryTable(w io.Writer, r *store.Recovery, o store.RecoverOptions) error {
