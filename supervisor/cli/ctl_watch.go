@@ -48,22 +48,27 @@ func (p *program) watch(ctx context.Context, client controlv1.ControlClient, eve
 		_, err := fmt.Fprintf(p.out, `{"type":"%s","%s":%s}`+"\n", kind, kind, doc)
 		return err
 	}
-	events := make(chan error, 1)
-	go func() { // ends with ctx or with the stream
-		defer end()
-		stream, err := client.Events(ctx, &controlv1.EventsRequest{Follow: true, NoneBefore: true})
-		if err == nil {
-			err = follow(stream.Recv, func(e *controlv1.Event) error { return write("event", document(e)) })
-		}
-		events <- err
-	}()
-	err := repeat(ctx, every, func() error {
+	stream, err := client.Events(ctx, &controlv1.EventsRequest{Follow: true, NoneBefore: true})
+	if err != nil {
+		return err
+	}
+	status := func() error {
 		r, err := client.Status(ctx, &controlv1.StatusRequest{})
 		if err != nil {
 			return err
 		}
 		return write("status", document(r))
-	})
+	}
+	// The first status is written also where the events end at once.
+	if err := status(); err != nil {
+		return err
+	}
+	events := make(chan error, 1)
+	go func() { // ends with ctx or with the stream
+		defer end()
+		events <- follow(stream.Recv, func(e *controlv1.Event) error { return write("event", document(e)) })
+	}()
+	err = repeat(ctx, every, status)
 	stopped := ctx.Err() != nil
 	end()
 	ended := <-events
@@ -73,18 +78,18 @@ func (p *program) watch(ctx context.Context, client controlv1.ControlClient, eve
 	return err
 }
 
-// repeat calls f at once and then in intervals until ctx ends or f fails.
+// repeat calls f in intervals until ctx ends or f fails.
 func repeat(ctx context.Context, every time.Duration, f func() error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := f(); err != nil {
-			return err
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+		if err := f(); err != nil {
+			return err
 		}
 	}
 }
