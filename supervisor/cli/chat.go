@@ -67,6 +67,9 @@ func (o chatOptions) terminalArgs(socket string) []string {
 	if o.fresh {
 		args = append(args, "--new")
 	}
+	if asciiOnly(os.Getenv) {
+		args = append(args, "--ascii")
+	}
 	return args
 }
 

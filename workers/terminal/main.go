@@ -76,7 +76,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.session, "session", "", "session to go on in")
 	f.BoolVar(&o.fresh, "new", false, "begin a new session")
 	f.BoolVar(&o.top, "top", false, "show the workers instead of a chat")
-	f.BoolVar(&o.ascii, "ascii", false, "with -top: draw in ASCII")
+	f.BoolVar(&o.ascii, "ascii", false, "show nothing but ASCII, other than texts of people and models")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -110,6 +110,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return c.query(ctx, o, in, out, errOut)
 	}
 	c.screen = newScreen(out, colourful(out), false)
+	c.screen.ascii = o.ascii
 	c.client.gone = func(err error) { c.screen.tell(waiting(err, absent(ctx, o.socket))) }
 	c.client.back = func() { c.screen.tell("(it is back)") }
 	c.warn = c.screen.tell
@@ -122,7 +123,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 		return fmt.Errorf("control socket %s: %w", o.socket, err)
 	}
 	c.screen.tell(banner(status))
-	err = c.interactive(ctx, newPrompt(in, out, c.keys))
+	err = c.interactive(ctx, newPrompt(in, out, c.keys, o.ascii))
 	if errors.Is(err, errLeft) {
 		return nil // leaving a chat is its usual end
 	}
@@ -171,6 +172,7 @@ func (c *conversation) query(ctx context.Context, o options, in, out, errOut *os
 		progress = errOut
 	}
 	c.screen = newScreen(progress, colourful(errOut), true)
+	c.screen.ascii = o.ascii
 	c.warn = func(text string) { fmt.Fprintln(errOut, clean(text)) }
 	c.client.patience = queryPatience
 	c.client.gone = func(err error) { c.screen.tell(waiting(err, absent(ctx, o.socket))) }

@@ -19,6 +19,7 @@ import (
 type prompt struct {
 	in, out *os.File
 	keys    *keys
+	ascii   bool // as of the screen
 	history term.History
 
 	mu   sync.Mutex
@@ -30,13 +31,21 @@ const (
 	continueText = "… "
 )
 
-func newPrompt(in, out *os.File, k *keys) *prompt {
-	return &prompt{in: in, out: out, keys: k, history: term.NewTerminal(nil, "").History}
+func newPrompt(in, out *os.File, k *keys, ascii bool) *prompt {
+	return &prompt{in: in, out: out, keys: k, ascii: ascii, history: term.NewTerminal(nil, "").History}
+}
+
+// shown is one of the signs above, as the terminal can show it.
+func (p *prompt) shown(sign string) string {
+	if p.ascii {
+		return plainSigns.Replace(sign)
+	}
+	return sign
 }
 
 // begin puts a line editor on the screen. Each edit has a new one: one that was ended by Ctrl-C keeps keys it has read.
 func (p *prompt) begin(e *editor) *term.Terminal {
-	line := term.NewTerminal(e, promptText)
+	line := term.NewTerminal(e, p.shown(promptText))
 	line.History = p.history
 	line.SetBracketedPasteMode(true)
 	p.mu.Lock()
@@ -110,7 +119,7 @@ func (p *prompt) read(ctx context.Context) (string, error) {
 		default:
 			return strings.TrimRight(strings.Join(append(lines, line), "\n"), "\n"), nil
 		}
-		editing.SetPrompt(continueText)
+		editing.SetPrompt(p.shown(continueText))
 	}
 }
 
@@ -119,7 +128,7 @@ func (p *prompt) notice(s *screen, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.line != nil {
-		_, _ = p.line.Write([]byte("✉ " + clean(text) + "\n"))
+		_, _ = p.line.Write([]byte(p.shown("✉ ") + clean(text) + "\n"))
 		return
 	}
 	s.tell("✉ " + text)

@@ -18,6 +18,7 @@ type screen struct {
 	w      io.Writer
 	colour bool
 	quiet  bool // no text of the model, only what happens
+	ascii  bool // the signs of this program are in ASCII; what the model says stays as it is
 
 	midLine bool // the cursor is behind a text
 	steps   map[uint32]*step
@@ -199,6 +200,9 @@ func (s *screen) note(text string) {
 func (s *screen) line(text string) {
 	s.endLine()
 	text = clean(text)
+	if s.ascii {
+		text = plainSigns.Replace(text)
+	}
 	if s.colour {
 		text = "\x1b[2m" + text + "\x1b[0m"
 	}
@@ -220,6 +224,9 @@ func (s *screen) endLine() {
 		s.midLine = false
 	}
 }
+
+// plainSigns take the place of the chat's own signs where nothing but ASCII is shown.
+var plainSigns = strings.NewReplacer("→", "->", "✓", "ok", "✗", "failed", "✉", "*", "›", ">", "…", "...", "�", "?")
 
 // clean takes control characters out: a terminal obeys what it is sent.
 func clean(text string) string {

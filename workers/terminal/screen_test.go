@@ -70,6 +70,20 @@ func TestAQuietScreenHasNoTextOfTheModel(t *testing.T) {
 	}
 }
 
+func TestAScreenOfASCIIHasTheModelsWordsAsTheyAre(t *testing.T) {
+	var b strings.Builder
+	s := newScreen(&b, false, false)
+	s.ascii = true
+	s.show(toolStarted("a", strings.Repeat("l", 300)))
+	s.show(&turnv1.TurnEvent{Event: &turnv1.TurnEvent_ToolFinished{ToolFinished: &turnv1.ToolFinished{CallId: "a", Tool: "terminal", Ok: true}}})
+	s.show(textEvent(1, "→ ünï"))
+	s.final(&turnv1.Final{Text: "→ ünï", Outcome: turnv1.Outcome_OUTCOME_COMPLETED})
+	want := "-> terminal  " + strings.Repeat("l", 199) + "...\nok terminal  0s\n→ ünï\n"
+	if b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}
+
 func FuzzScreen(f *testing.F) {
 	f.Add("hello", "hello world")
 	f.Add("", "\x1b]0;x\x07")
