@@ -77,7 +77,8 @@ func (h *Hub) admit(ctx context.Context, write func(context.Context) (store.Acce
 		h.lookAtFailure(nil)
 		_, _, err = h.find(wctx, acc.TurnID)
 	}
-	if err == nil && acc.Interrupted != "" && !acc.Duplicate {
+	if err == nil && acc.Interrupted != "" {
+		// Also for a message that is handed over again: the first time it may have come no further than into the store.
 		err = h.interruptStored(wctx, acc.Interrupted)
 	}
 	if err != nil {

@@ -128,12 +128,19 @@ func (h *Hub) adopt(l *live) {
 		h.event("turn_vanished", "", t.ID, t.Error, nil)
 	}
 	if err == nil && t.State == store.TurnDone {
-		h.complete(l, t, nil)
+		h.foundEnded(l, t)
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.notBefore = h.now().Add(storePause)
+}
+
+// foundEnded ends a turn in memory that the store has ended without its answer having been heard. What followed it is not
+// known then: texts that came too late may be a turn that nobody has queued here.
+func (h *Hub) foundEnded(l *live, t store.Turn) {
+	h.markStale()
+	h.complete(l, t, nil)
 }
 
 // serve passes the events of the agent's run on until its stream ends.
@@ -223,7 +230,7 @@ func (h *Hub) giveBack(l *live, ls *lease, how loss) {
 		return
 	}
 	if t.State == store.TurnDone {
-		h.complete(l, t, nil)
+		h.foundEnded(l, t)
 		return
 	}
 	h.mu.Lock()
