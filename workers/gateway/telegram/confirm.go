@@ -13,7 +13,6 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
-	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/text"
 )
 
 // How a command that takes something away is done once, whatever dies between question, answer and deed:
@@ -122,8 +121,9 @@ func (a *Adapter) showConfirmation(ctx context.Context, in *incoming, c *hostv1.
 	body := render(fmt.Sprintf("**%s**\n\n%s\n\nWithout an answer within %s I will not.",
 		c.Command, plainWords(c.Question), roughly(time.Until(time.UnixMilli(c.DeadlineMs)))))[0]
 	for try := 1; ; try++ {
-		_, err := a.sender.send(ctx, in.target, body, models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{row}})
+		id, err := a.sender.send(ctx, in.target, body, models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{row}})
 		if err == nil {
+			a.shown.add(shownQuestion{Confirmation: c, chat: in.target.chat, message: id, due: time.UnixMilli(c.DeadlineMs)})
 			return
 		}
 		wait := time.Second
@@ -155,9 +155,10 @@ func (a *Adapter) confirmed(ctx context.Context, p *models.CallbackQuery, choice
 	said := outcome(c)
 	a.acknowledge(ctx, p, said)
 	if m := p.Message.Message; m != nil {
-		body := text.Plain(c.Command + "\n\n" + c.Question + "\n\n" + said)
-		if err := a.sender.edit(ctx, target{chat: m.Chat.ID}, m.ID, body, nil); err != nil {
+		if err := a.sender.edit(ctx, target{chat: m.Chat.ID}, m.ID, settledText(c, said), nil); err != nil {
 			a.log.Warn("a question still has its buttons", "question", id, "error", err)
+		} else {
+			a.shown.settled(id)
 		}
 	}
 	if allowed(c) {

@@ -1,10 +1,12 @@
 package telegram
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway/telegram/bottest"
 )
 
@@ -118,6 +120,8 @@ func TestAnAnswerThatComesTooLateDoesNothing(t *testing.T) {
 		r.start()
 		r.write(ann, "one", "/undo")
 		q := r.question(ann)
+		r.stop() // the next process does not know where the question stands, so its buttons stay
+		r.start()
 		r.pass(6 * time.Minute)
 		r.bot.Press(ann, ann, q.ID, onceLabel)
 		r.pass(5 * time.Second)
@@ -128,6 +132,61 @@ func TestAnAnswerThatComesTooLateDoesNothing(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 	})
+}
+
+// A question that nobody answers says so by itself when its time is over, and has no buttons that do nothing. Where the
+// platform, or the supervisor, cannot be reached then, it is tried again.
+func TestAQuestionThatExpiresLosesItsButtons(t *testing.T) {
+	for _, trouble := range []string{"", "answer"} {
+		t.Run("trouble "+trouble, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.start()
+				r.write(ann, "one", "/undo")
+				q := r.question(ann)
+				r.pass(4 * time.Minute)
+				r.question(ann) // still waits
+				r.host.failAt(trouble, false)
+				r.pass(time.Minute + 10*time.Second)
+				r.host.failAt("", false)
+				r.pass(time.Minute)
+				all := r.bot.Messages(ann)
+				now := all[len(all)-1]
+				if now.ID != q.ID || len(now.Buttons) != 0 || !strings.Contains(now.Text, "⌛ No answer came in time, so it was not done") || !strings.Contains(now.Text, "/undo") {
+					t.Errorf("the question reads %q with %v", now.Text, now.Buttons)
+				}
+				r.write(ann, "two", "/undo")
+				r.bot.Press(ann, ann, r.question(ann).ID, onceLabel)
+				r.pass(5 * time.Second)
+				r.wantLast(ann, "Taken back: “two”")
+			})
+		})
+	}
+}
+
+// An answer that came in time is not written over when the time is over.
+func TestAnAnsweredQuestionDoesNotExpire(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.start()
+		r.write(ann, "one", "two", "/undo")
+		r.bot.Press(ann, ann, r.question(ann).ID, cancelLabel)
+		r.pass(10 * time.Minute)
+		r.wantLast(ann, "✖ Cancelled")
+		if n := len(r.bot.Texts(ann)); n != 1 {
+			t.Errorf("told %q", r.bot.Texts(ann))
+		}
+	})
+}
+
+func TestTheQuestionsToExpireAreBounded(t *testing.T) {
+	s, at := newShownQuestions(), time.Unix(1000, 0)
+	for n := range 2 * shownLimit {
+		s.add(shownQuestion{Confirmation: &hostv1.Confirmation{Id: strconv.Itoa(n)}, due: at.Add(time.Duration(n))})
+	}
+	s.settled(strconv.Itoa(2*shownLimit - 1))
+	over, _ := s.take(at.Add(time.Hour))
+	if len(over) != shownLimit-1 || over[0].Id != strconv.Itoa(shownLimit) {
+		t.Errorf("%d are left", len(over))
+	}
 }
 
 // Whatever dies between question, answer and deed: the question stands, the first answer holds, the deed is done once.

@@ -88,6 +88,7 @@ type Adapter struct {
 	strangers *seldom[int64]  // who is told that the bot is private
 	notices   *seldom[string] // which conversations are told what became of a message
 	edited    *progress
+	shown     *shownQuestions
 }
 
 var (
@@ -153,6 +154,7 @@ func open(ctx context.Context, s gateway.Setup, p parts) (*Adapter, error) {
 	a.sender = newSender(a.client, a.limits)
 	a.live = newLive(time.Duration(set.EditInterval))
 	a.typing = newTyping(a.sender)
+	a.shown = newShownQuestions()
 	if a.people.nobody() {
 		a.log.Warn("nobody may use the bot: set " + allowedUsersName + " or adapters.telegram.allowed_users")
 	}
@@ -164,6 +166,7 @@ func (a *Adapter) Run(ctx context.Context) error {
 	var side sync.WaitGroup
 	side.Go(func() { a.typing.run(ctx) })
 	side.Go(func() { a.tidy(ctx) })
+	side.Go(func() { a.expire(ctx) })
 	a.receive(ctx)
 	close(a.drained)
 	<-ctx.Done()
