@@ -55,6 +55,7 @@ const (
 	ExitOK       = 0
 	ExitFailed   = 1
 	ExitUsage    = 2
+	ExitPartial  = 3  // done but for what is named; other programs for backups use it, too
 	ExitTryAgain = 75 // EX_TEMPFAIL
 	ExitConfig   = 78 // EX_CONFIG
 )

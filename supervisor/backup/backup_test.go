@@ -207,7 +207,7 @@ func TestWhatKilledCopiesLeftIsRemovedByTheNext(t *testing.T) {
 	if _, err := backup.Quick(t.Context(), dir, "", noon, plain(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := backup.Zip(t.Context(), dir, filepath.Join(out, "b.zip"), plain(dir)); err != nil {
+	if _, err := backup.Zip(t.Context(), dir, filepath.Join(out, "b.zip"), plain(dir)); err != nil {
 		t.Fatal(err)
 	}
 	for _, place := range []string{out, filepath.Join(dir, "state-snapshots")} {
@@ -221,7 +221,7 @@ func TestWhatKilledCopiesLeftIsRemovedByTheNext(t *testing.T) {
 func TestABackupLeavesOutWhatCanBeMadeAgain(t *testing.T) {
 	dir := home(t, usual)
 	out := filepath.Join(dir, "b.zip") // in the home itself: it must not hold itself
-	files, _, err := backup.Zip(t.Context(), dir, out, plain(dir))
+	made, err := backup.Zip(t.Context(), dir, out, plain(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,13 +235,13 @@ func TestABackupLeavesOutWhatCanBeMadeAgain(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	want := []string{".env", "SOUL.md", "config.yaml", "kanban.db", "kanban/boards/work/kanban.db", "memories/MEMORY.md", "state.db"}
-	if slices.Sort(names); !slices.Equal(names, want) || files != len(want) {
-		t.Errorf("%d files: %v", files, names)
+	if slices.Sort(names); !slices.Equal(names, want) || made.Files != len(want) {
+		t.Errorf("%d files: %v", made.Files, names)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*partial")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if _, _, err := backup.Zip(t.Context(), dir, out, plain(dir)); !errors.Is(err, os.ErrExist) {
+	if _, err := backup.Zip(t.Context(), dir, out, plain(dir)); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second one over the first: %v", err)
 	}
 }
@@ -255,7 +255,7 @@ func TestABackupHasWhatLinksLeadToAndWhatOnlyLooksLikeADatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	link, out := filepath.Join(elsewhere, "home"), filepath.Join(t.TempDir(), "b.zip")
-	if _, _, err := backup.Zip(t.Context(), link, out, plain(link)); err != nil {
+	if _, err := backup.Zip(t.Context(), link, out, plain(link)); err != nil {
 		t.Fatal(err)
 	}
 	fresh := t.TempDir()
@@ -276,7 +276,7 @@ func TestABackupHasWhatLinksLeadToAndWhatOnlyLooksLikeADatabase(t *testing.T) {
 func TestARestoreKeepsWhatWasThere(t *testing.T) {
 	dir := home(t, usual)
 	out := filepath.Join(t.TempDir(), "b.zip")
-	if _, _, err := backup.Zip(t.Context(), dir, out, plain(dir)); err != nil {
+	if _, err := backup.Zip(t.Context(), dir, out, plain(dir)); err != nil {
 		t.Fatal(err)
 	}
 	other := home(t, map[string]string{"state.db": "newer", "state.db-wal": "its wal", "SOUL.md": "somebody else", "extra": "stays", "gateway.pid": "7"})
@@ -309,7 +309,7 @@ func TestARestoreKeepsWhatWasThere(t *testing.T) {
 func TestADamagedBackupChangesNothing(t *testing.T) {
 	dir := home(t, usual)
 	out := filepath.Join(t.TempDir(), "b.zip")
-	if _, _, err := backup.Zip(t.Context(), dir, out, plain(dir)); err != nil {
+	if _, err := backup.Zip(t.Context(), dir, out, plain(dir)); err != nil {
 		t.Fatal(err)
 	}
 	before := read(t, filepath.Join(dir, "state.db"))
@@ -380,5 +380,28 @@ func TestABackupThatLeadsOutOfTheHomeIsRefused(t *testing.T) {
 	}
 	if _, err := backup.Restore(t.TempDir(), out, noon, sound); err == nil || !strings.Contains(err.Error(), "leads out of the home") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// The rest is what an operator has when a disk fails or a file of root lies in the home; half a file is none.
+func TestWhatCannotBeReadDoesNotCostTheRestOfABackup(t *testing.T) {
+	dir := home(t, usual)
+	if err := errors.Join(os.Symlink("/proc/self/mem", filepath.Join(dir, "a-bad-disk")), os.Symlink("loop", filepath.Join(dir, "loop")),
+		os.Symlink(t.TempDir(), filepath.Join(dir, "folder"))); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "b.zip")
+	made, err := backup.Zip(t.Context(), dir, out, plain(dir))
+	if err != nil || made.Files != 7 || len(made.LeftOut) != 2 || made.LeftOut[0].Name != "a-bad-disk" || made.LeftOut[0].Reason != "input/output error" ||
+		made.LeftOut[1].Name != "loop" || !slices.Equal(made.Links, []string{"folder"}) {
+		t.Errorf("made %+v, %v", made, err)
+	}
+	r, err := backup.Restore(t.TempDir(), out, noon, sound)
+	if err != nil || len(r.Files) != 7 {
+		t.Errorf("restored %+v, %v", r, err)
+	}
+	_, err = backup.Zip(t.Context(), dir, filepath.Join(t.TempDir(), "c.zip"), func(context.Context, string, string) error { return errors.New("damaged") })
+	if err == nil {
+		t.Error("a database that cannot be copied is no error")
 	}
 }

@@ -26,7 +26,7 @@ var works = map[string]func(dir, out string) error{
 		return err
 	},
 	"zip": func(dir, out string) error {
-		_, _, err := backup.Zip(context.Background(), dir, filepath.Join(out, fmt.Sprintf("b%d.zip", os.Getpid())), plain(dir))
+		_, err := backup.Zip(context.Background(), dir, filepath.Join(out, fmt.Sprintf("b%d.zip", os.Getpid())), plain(dir))
 		return err
 	},
 	"restore": func(dir, out string) error {
@@ -172,7 +172,7 @@ func TestABackupThatIsKilledIsWholeOrNone(t *testing.T) {
 func TestARestoreThatIsKilledIsDoneOrNot(t *testing.T) {
 	out := t.TempDir()
 	fresh := large(t, "new")
-	if _, _, err := backup.Zip(t.Context(), fresh, filepath.Join(out, "new.zip"), plain(fresh)); err != nil {
+	if _, err := backup.Zip(t.Context(), fresh, filepath.Join(out, "new.zip"), plain(fresh)); err != nil {
 		t.Fatal(err)
 	}
 	took := kill(t, "restore", large(t, "old"), out, 0)

@@ -22,19 +22,27 @@ type File struct {
 	Size int64  `json:"size"`
 }
 
-// Files lists what a whole backup would hold. Databases are listed with the size of their file, without their WAL.
-func Files(home string) (list []File, err error) {
-	err = walk(context.Background(), home, func(path, name string) error {
+// Files lists what a whole backup would hold, and what it would leave out. Databases are listed with the size of their file,
+// without their WAL.
+func Files(home string) (list []File, left []LeftOut, err error) {
+	leave := func(name string, err error) { left = append(left, LeftOut{name, reason(err)}) }
+	err = walk(context.Background(), home, visitor{leftOut: leave, link: func(string) {}, file: func(path, name string) error {
 		info, err := os.Stat(path)
 		if err == nil {
-			list = append(list, File{name, info.Size()})
+			err = unix.Access(path, unix.R_OK)
 		}
-		return ignoreMissing(err)
-	})
+		switch {
+		case err == nil:
+			list = append(list, File{name, info.Size()})
+		case !errors.Is(err, fs.ErrNotExist):
+			leave(name, err)
+		}
+		return nil
+	}})
 	if err != nil {
-		return nil, fmt.Errorf("list the files of %s: %w", home, err)
+		return nil, nil, fmt.Errorf("list the files of %s: %w", home, err)
 	}
-	return list, nil
+	return list, left, nil
 }
 
 // QuickFiles lists what a snapshot would hold.

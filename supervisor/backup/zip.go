@@ -2,7 +2,9 @@ package backup
 
 import (
 	"archive/zip"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +22,7 @@ import (
 var (
 	skippedFolders = []string{"node_modules", ".git", "__pycache__", "backups", snapshots, "checkpoints", "browser-profiles", "browser-profile", "venvs", "caches"}
 	skippedAtTop   = []string{"hermes-agent", "models", "runtimes", "node", "installs", "tools", "build-tools", "cache", "supervisor.db",
-		".backup.lock", "gateway.pid", "cron.pid", "hermes-supervisor.lock"}
+		".backup.lock", leftOutName, "gateway.pid", "cron.pid", "hermes-supervisor.lock"}
 	skippedPrefixes = []string{"state.db.pre-update-emergency-", "state.db.retired-wal-", ".restore-", "hermes-session-recovery-", ".write-check-"}
 	skippedSuffixes = []string{"-wal", "-shm", "-journal", ".part", ".partial"}
 )
@@ -43,24 +45,46 @@ const zipStamp = "2006-01-02-150405"
 // staging is the folder beside a backup in which it is made.
 const staging = ".hermes-backup-*.partial"
 
-// Zip writes a whole backup of a home to a new file and returns the number of files in it and their size. Databases are
-// copied to a folder beside the output first.
-func Zip(ctx context.Context, home, output string, copyDB Copier) (files int, size int64, err error) {
+// A LeftOut is what a backup should hold and does not, because it cannot be read.
+type LeftOut struct {
+	Name   string `json:"name"` // in the home; a folder ends with a slash
+	Reason string `json:"reason"`
+}
+
+// A Zipped tells what a whole backup holds.
+type Zipped struct {
+	Files   int
+	Size    int64
+	LeftOut []LeftOut
+	Links   []string // links to folders, which are not followed: they can lead anywhere
+}
+
+// leftOutName is the file of a backup that names what it misses; one that misses nothing has none. No file of the home.
+const leftOutName = ".hermes-backup-left-out.json"
+
+// Zip writes a whole backup of a home to a new file. Databases are copied to a folder beside the output first, and one that
+// cannot be copied is an error. Another file that cannot be read does not cost the rest: it is named in the result and in the
+// backup.
+func Zip(ctx context.Context, home, output string, copyDB Copier) (Zipped, error) {
 	if exists(output) {
-		return 0, 0, fmt.Errorf("backup to %s: %w", output, fs.ErrExist)
+		return Zipped{}, fmt.Errorf("backup to %s: %w", output, fs.ErrExist)
 	}
 	work, err := scratch.Temp(filepath.Dir(output), staging)
 	if err != nil {
-		return 0, 0, fmt.Errorf("backup: %w", err)
+		return Zipped{}, fmt.Errorf("backup: %w", err)
 	}
 	defer func() { _ = work.Remove() }()
 	part := filepath.Join(work.Path, "backup.zip")
 	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return 0, 0, fmt.Errorf("backup: %w", err)
+		return Zipped{}, fmt.Errorf("backup: %w", err)
 	}
 	z := &zipper{ctx: ctx, home: home, staging: work.Path, copyDB: copyDB, zip: zip.NewWriter(out)}
-	err = errors.Join(walk(ctx, home, z.file), z.zip.Close(), out.Sync(), out.Close())
+	err = walk(ctx, home, visitor{file: z.file, leftOut: z.leftOut, link: func(name string) { z.made.Links = append(z.made.Links, name) }})
+	if err == nil {
+		err = z.nameLeftOut()
+	}
+	err = errors.Join(err, z.zip.Close(), out.Sync(), out.Close())
 	if err == nil {
 		err = place(part, output)
 	}
@@ -68,9 +92,9 @@ func Zip(ctx context.Context, home, output string, copyDB Copier) (files int, si
 		err = syncDir(filepath.Dir(output))
 	}
 	if err != nil {
-		return z.files, z.size, fmt.Errorf("backup of %s: %w", home, err)
+		return z.made, fmt.Errorf("backup of %s: %w", home, err)
 	}
-	return z.files, z.size, nil
+	return z.made, nil
 }
 
 // place gives a backup its name without replacing another one.
@@ -87,12 +111,18 @@ type zipper struct {
 	home, staging string
 	copyDB        Copier
 	zip           *zip.Writer
-	files         int
-	size          int64
+	made          Zipped
 }
 
-// walk calls f with every file that belongs into a backup.
-func walk(ctx context.Context, home string, f func(path, name string) error) error {
+// A visitor is told of what belongs into a backup.
+type visitor struct {
+	file    func(path, name string) error
+	leftOut func(name string, err error)
+	link    func(name string) // one to a folder
+}
+
+// walk goes through a home. A folder in it that cannot be read is left out, as far as it cannot.
+func walk(ctx context.Context, home string, v visitor) error {
 	home, err := filepath.EvalSymlinks(home) // a walk begins in no link
 	if err != nil {
 		return err
@@ -118,20 +148,32 @@ func walk(ctx context.Context, home string, f func(path, name string) error) err
 		if errors.Is(err, fs.ErrNotExist) { // gone since the folder was read
 			return nil
 		}
-		if err != nil || !isFile(path, e) {
-			return err
+		if err != nil {
+			v.leftOut(name+"/", err)
+			return nil
 		}
-		return f(path, name)
+		return v.visit(path, name, e)
 	})
 }
 
-// isFile says that a name stands for a file, itself or as a link. Links to folders are not followed: they can lead anywhere.
-func isFile(path string, e fs.DirEntry) bool {
+func (v visitor) visit(path, name string, e fs.DirEntry) error {
 	if e.Type()&fs.ModeSymlink == 0 {
-		return e.Type().IsRegular()
+		if e.Type().IsRegular() {
+			return v.file(path, name)
+		}
+		return nil
 	}
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		v.leftOut(name, err)
+	case info.IsDir():
+		v.link(name)
+	case info.Mode().IsRegular():
+		return v.file(path, name)
+	}
+	return nil
 }
 
 // isDatabase says that a file is to be copied and checked as a database: a store, or another one that is what its name says.
@@ -153,19 +195,29 @@ func isDatabase(path, name string) bool {
 	return err == nil && string(b) == magic
 }
 
+func (z *zipper) leftOut(name string, err error) {
+	z.made.LeftOut = append(z.made.LeftOut, LeftOut{name, reason(err)})
+}
+
+// reason is an error without the path, which is said beside it.
+func reason(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
 func (z *zipper) file(path, name string) error {
-	if isDatabase(path, name) {
-		copied := filepath.Join(z.staging, "copy.db")
-		if err := z.copyDB(z.ctx, name, copied); err != nil {
-			return err
-		}
-		defer func() { _ = os.Remove(copied) }()
-		path = copied
+	if !isDatabase(path, name) {
+		return z.plain(path, name)
 	}
-	in, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	copied := filepath.Join(z.staging, "copy.db")
+	if err := z.copyDB(z.ctx, name, copied); err != nil {
+		return err
 	}
+	defer func() { _ = os.Remove(copied) }()
+	in, err := os.Open(copied)
 	if err != nil {
 		return err
 	}
@@ -174,6 +226,57 @@ func (z *zipper) file(path, name string) error {
 	if err != nil {
 		return err
 	}
+	return z.add(info, name, in)
+}
+
+// plain adds a file that is no database, after it has been read to its end: what has begun to be in a zip file cannot be taken
+// back, and half a file must not be restored as a whole one.
+func (z *zipper) plain(path, name string) error {
+	in, info, err := open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		z.leftOut(name, err)
+		return nil
+	}
+	defer func() { _ = in.Close() }()
+	text, err := io.ReadAll(io.LimitReader(in, inMemory))
+	if err != nil {
+		z.leftOut(name, err)
+		return nil
+	}
+	if len(text) < inMemory {
+		return z.add(info, name, bytes.NewReader(text))
+	}
+	return z.large(info, name, io.MultiReader(bytes.NewReader(text), in))
+}
+
+// inMemory is the size from which a file is held on disk while it is read; nearly all files of a home are smaller.
+const inMemory = 1 << 20
+
+// large adds a file by way of one beside the backup.
+func (z *zipper) large(info fs.FileInfo, name string, in io.Reader) error {
+	held, err := os.CreateTemp(z.staging, "held-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(held.Close(), os.Remove(held.Name())) }()
+	from := &source{in: in}
+	if _, err = io.Copy(held, from); from.err != nil {
+		z.leftOut(name, from.err)
+		return nil
+	}
+	if err == nil {
+		_, err = held.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return err
+	}
+	return z.add(info, name, held)
+}
+
+func (z *zipper) add(info fs.FileInfo, name string, in io.Reader) error {
 	h, err := zip.FileInfoHeader(info)
 	if err != nil {
 		return err
@@ -184,7 +287,24 @@ func (z *zipper) file(path, name string) error {
 		return err
 	}
 	n, err := io.Copy(w, in)
-	z.files++
-	z.size += n
+	z.made.Files++
+	z.made.Size += n
+	return err
+}
+
+// nameLeftOut writes into the backup what it misses.
+func (z *zipper) nameLeftOut() error {
+	if len(z.made.LeftOut) == 0 {
+		return nil
+	}
+	text, err := json.MarshalIndent(map[string]any{"left_out": z.made.LeftOut}, "", "  ")
+	if err != nil {
+		return err
+	}
+	w, err := z.zip.Create(leftOutName)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
 	return err
 }

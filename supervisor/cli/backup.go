@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
@@ -25,6 +26,9 @@ func (p *program) backup() *cobra.Command {
 		Long: `Backup copies everything of the home that cannot be made again. Databases are copied through SQLite, so a backup may be
 made while the supervisor runs, and every message that was acknowledged before it began is in it. In a folder the newest
 three stay (--keep); a FILE that is named is the only one.
+
+A file that cannot be read does not cost the rest: it is named, also in the backup, and the exit code is 3. A database that
+cannot be read is an error, and no backup is made. Links to folders are not followed; they are named.
 
 With --quick only stores and settings are copied, to state-snapshots/ in the home; the newest 20 stay.`,
 		Example: `  hermes-supervisor backup
@@ -93,16 +97,18 @@ func (b *backupCommand) list() error {
 	if err != nil {
 		return err
 	}
-	list := backup.QuickFiles
-	if !b.quick {
-		list = backup.Files
+	var files []backup.File
+	var left []backup.LeftOut
+	if b.quick {
+		files, err = backup.QuickFiles(home)
+	} else {
+		files, left, err = backup.Files(home)
 	}
-	files, err := list(home)
 	if err != nil {
 		return err
 	}
 	if b.program.output == outputJSON {
-		return b.printJSON(map[string]any{"dry_run": true, "files": append([]backup.File{}, files...)})
+		return errors.Join(b.printJSON(map[string]any{"dry_run": true, "files": append([]backup.File{}, files...), "left_out": append([]backup.LeftOut{}, left...)}), b.partial(left))
 	}
 	total := int64(0)
 	for _, f := range files {
@@ -110,7 +116,7 @@ func (b *backupCommand) list() error {
 		total += f.Size
 	}
 	_, err = fmt.Fprintf(b.out, "would copy %d files, %s\n", len(files), or(size(total), "0 KiB"))
-	return err
+	return errors.Join(err, b.partial(left))
 }
 
 func (b *backupCommand) snapshot(ctx context.Context) error {
@@ -134,7 +140,7 @@ func (b *backupCommand) whole(ctx context.Context) error {
 		return err
 	}
 	return b.copying(ctx, func(home string, copyDB backup.Copier) error {
-		files, bytes, err := backup.Zip(ctx, home, path, copyDB)
+		made, err := backup.Zip(ctx, home, path, copyDB)
 		if errors.Is(err, os.ErrExist) {
 			return usageError{fmt.Errorf("%w; choose a new name", err)}
 		}
@@ -148,14 +154,30 @@ func (b *backupCommand) whole(ctx context.Context) error {
 			}
 		}
 		if b.program.output == outputJSON {
-			return b.printJSON(map[string]any{"path": path, "file_count": files, "total_size": bytes, "removed": removed})
+			return errors.Join(b.printJSON(map[string]any{"path": path, "file_count": made.Files, "total_size": made.Size, "removed": removed,
+				"left_out": append([]backup.LeftOut{}, made.LeftOut...), "links": append([]string{}, made.Links...)}), b.partial(made.LeftOut))
 		}
-		_, err = fmt.Fprintf(b.out, "%s: %d files, %s\n", path, files, size(bytes))
+		_, err = fmt.Fprintf(b.out, "%s: %d files, %s\n", path, made.Files, size(made.Size))
 		for _, old := range removed {
 			fmt.Fprintf(b.out, "removed %s\n", old)
 		}
-		return err
+		for _, link := range made.Links {
+			fmt.Fprintf(b.err, "%s is a link to a folder: neither it nor what it leads to is in the backup\n", printable(link))
+		}
+		return errors.Join(err, b.partial(made.LeftOut))
 	})
+}
+
+// partial names what a backup does not hold, and ends the command with a code of its own: what is there can be relied on.
+func (b *backupCommand) partial(left []backup.LeftOut) error {
+	if len(left) == 0 {
+		return nil
+	}
+	for _, l := range left {
+		fmt.Fprintf(b.err, "left out: %s: %s\n", printable(l.Name), printable(l.Reason))
+	}
+	fmt.Fprintf(b.err, "%s left out, all else is in the backup\n", count(int64(len(left)), "file or folder is", "files or folders are"))
+	return silentError{ipc.ExitPartial}
 }
 
 // backupPath says where a backup goes, and whether its file was named.
