@@ -141,6 +141,10 @@ Start with:
 	c.PersistentFlags().StringVar(&p.home, "home", "", "home `folder` (default $HERMES_HOME, else ~/.hermes)")
 	c.PersistentFlags().StringVar(&p.runDir, "run-dir", "", "`folder` for sockets (default $XDG_RUNTIME_DIR/hermes-supervisor, else /run/hermes-supervisor)")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		// The flags of a command that there is none of are known to nobody; what is wrong is its name.
+		if before := c.Flags().Args(); c.HasSubCommands() && len(before) > 0 {
+			return usageError{unknownCommand(c, before[0])}
+		}
 		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
 	})
 	c.SetHelpCommand(helpCommand())

@@ -12,7 +12,7 @@ import (
 // {env}, {config}, {said}, {tries} and {wait} are filled in.
 var advice = map[provider.Class]string{
 	provider.Auth: "The model provider at {endpoint} does not accept the key{said}. Check {key} in {env} " +
-		"(it is read when hermes-supervisor starts), then send your message again.",
+		"and run hermes-supervisor ctl reload, which reads it anew; then send your message again.",
 	provider.Billing:    "The account at {endpoint} has no credit left{said}. Top it up there, or set another provider under model: in {config}.",
 	provider.RateLimit:  "The model provider at {endpoint} takes no more requests for now{said}; I tried {tries}. {wait}",
 	provider.Overloaded: "The model provider at {endpoint} is overloaded{said}; I tried {tries}. {wait}",

@@ -61,7 +61,7 @@ func TestWhatAPersonReadsWhenTheProviderFails(t *testing.T) {
 		server http.HandlerFunc // nil: nobody listens
 		want   []string
 	}{
-		{"wrong key", status(401, `{"error":{"message":"Incorrect API key provided: sk-test-0123456789"}}`), []string{"does not accept the key", "401", "[key]", "SOME_API_KEY in /h/.env"}},
+		{"wrong key", status(401, `{"error":{"message":"Incorrect API key provided: sk-test-0123456789"}}`), []string{"does not accept the key", "401", "[key]", "SOME_API_KEY in /h/.env", "hermes-supervisor ctl reload"}},
 		{"rate limit", status(429, `{"error":{"message":"slow down"}}`), []string{"no more requests", "429: slow down", "again in a minute"}},
 		{"server error", status(500, `oops`), []string{"failed (500: oops)", "later"}},
 		{"unknown model", status(404, `{"error":{"message":"The model 'm' does not exist"}}`), []string{"does not know the model m", "model.default", "/h/config.yaml"}},
