@@ -408,6 +408,8 @@ func TestEventsAreShownToTheGateway(t *testing.T) {
 		close(again)
 		r.eventually("the reply is sent", func() bool { return len(second.texts("a")) == 1 })
 		text := func(p *platform) (text string, kinds []string) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
 			for _, s := range p.shown {
 				if s.To.ChatId != "a" || s.To.ReplyTo != "1" {
 					t.Errorf("shown to %v", s.To)
