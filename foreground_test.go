@@ -73,7 +73,7 @@ func newScreen(t *testing.T, bin string) *screen {
 	}
 	s.cmd = exec.Command(filepath.Join(bin, "hermes-supervisor"), "run", "--foreground-chat", "--home", home, "--run-dir", run)
 	s.cmd.Dir = s.dir
-	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TERM=xterm", "NO_COLOR=1"}
+	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TERM=xterm", "LC_ALL=C.UTF-8", "NO_COLOR=1"}
 	if s.tty, err = pty.StartWithSize(s.cmd, &pty.Winsize{Rows: 40, Cols: 120}); err != nil {
 		t.Fatal(err)
 	}
