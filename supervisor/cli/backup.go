@@ -176,7 +176,11 @@ func (b *backupCommand) partial(left []backup.LeftOut) error {
 	for _, l := range left {
 		fmt.Fprintf(b.err, "left out: %s: %s\n", printable(l.Name), printable(l.Reason))
 	}
-	fmt.Fprintf(b.err, "%s left out, all else is in the backup\n", count(int64(len(left)), "file or folder is", "files or folders are"))
+	which := "all else is in the backup"
+	if b.dryRun {
+		which = "all else would be in the backup"
+	}
+	fmt.Fprintf(b.err, "%s left out, %s\n", count(int64(len(left)), "file or folder is", "files or folders are"), which)
 	return silentError{ipc.ExitPartial}
 }
 

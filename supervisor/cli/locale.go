@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// asciiOnly says whether people are shown nothing but ASCII that is not a text of somebody: where the locale is not UTF-8, by the rules of POSIX (the first of
-// LC_ALL, LC_CTYPE and LANG that is set decides, and none is the C locale), and on terminals without a font for more.
+// asciiOnly says whether people are shown nothing but ASCII that is not a text of somebody: where the locale is not UTF-8, by
+// the rules of POSIX (the first of LC_ALL, LC_CTYPE and LANG that is set decides, and none is the C locale), and on terminals
+// without a font for more.
 func asciiOnly(getenv func(string) string) bool {
 	switch getenv("TERM") {
 	case "dumb", "linux":

@@ -111,7 +111,9 @@ func (w *windows) get(session, model string, history int) window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.known[windowKey{session, model}]
-	found.skip = min(found.skip, history) // messages may have been deleted
+	if found.skip > history {
+		found.skip = 0 // messages were deleted: it is another conversation, and a shorter one
+	}
 	return found
 }
 
@@ -124,10 +126,18 @@ func (w *windows) put(session, model string, to window) {
 	w.known[windowKey{session, model}] = to
 }
 
+func (w *windows) forget(session, model string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.known, windowKey{session, model})
+}
+
 // narrow has the model read less than it did, after a provider refused what there was. False means that no less can be said.
 func (t *turn) narrow() bool {
 	w, told := t.window(), t.window().skip > 0
 	if !w.narrow(t.history, t.steps) {
+		// It is this turn that is too long. The ones after it have nothing to do with that, and may read what went before.
+		t.agent.windows.forget(t.session.Id, t.model)
 		return false
 	}
 	t.agent.windows.put(t.session.Id, t.model, w)

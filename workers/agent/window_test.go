@@ -118,19 +118,31 @@ func TestAMessageThatAloneIsTooLongIsAFailureThatSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.past(50, 1000)
 		r.always(reading(1000, agenttest.Say("never")))
-		r.answer(strings.Repeat("long ", 1000))
+		w, _ := r.answer(strings.Repeat("long ", 1000))
 		contains(t, r.ended(turnv1.Outcome_OUTCOME_FAILED), "too long for the model the-model", "Ask for less at once")
 		if n := len(r.script.Calls()); n > 12 {
 			t.Errorf("%d calls to find that out", n)
 		}
+
+		// The turns after it read what went before it.
+		calls := r.script.Calls()
+		r.script.Steps = append(r.script.Steps[:len(calls):len(calls)], agenttest.Say("Yes."))
+		r.host.Accept("t2", "and now?")
+		if err := w.Run(t, "t2").Wait(); err != nil {
+			t.Fatal(err)
+		}
+		contains(t, r.script.Calls()[len(calls)].Messages[0].Content, "question 0")
 	})
 }
 
 func TestAWindowOfDeletedMessagesIsTheWholeConversation(t *testing.T) {
 	var known windows
 	known.put("s", "m", window{skip: 80})
-	if w := known.get("s", "m", 10); w.skip != 10 {
-		t.Errorf("%d of 10 messages are left out", w.skip)
+	if w := known.get("s", "m", 80); w.skip != 80 {
+		t.Errorf("%d of 80 messages are left out, want all", w.skip)
+	}
+	if w := known.get("s", "m", 10); w.skip != 0 {
+		t.Errorf("%d of the 10 messages that are left are not read", w.skip)
 	}
 	if w := known.get("s", "another", 100); w != (window{}) {
 		t.Errorf("another model reads %+v", w)
