@@ -376,6 +376,14 @@ func TestAProcessThatDoesNotEndHoldsNobodyUp(t *testing.T) {
 		for _, g := range s.ghosts.all {
 			g.die()
 		}
+		// It was slow, not immortal: nothing of it is kept for ever.
+		synctest.Wait()
+		for i, g := range s.ghosts.all {
+			if g.mu.Lock(); !g.tidied {
+				t.Errorf("process %d ended after it was given up, and what belonged to it is kept", i+1)
+			}
+			g.mu.Unlock()
+		}
 	})
 }
 

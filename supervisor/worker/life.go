@@ -188,6 +188,12 @@ func (l *life) launch() {
 		select {
 		case <-b.done():
 		case <-giveUp:
+			// Most are slow and not immortal: a busy machine takes a while to end a hundred processes. Nobody waits for that, and
+			// the process's end is that of this goroutine.
+			go func() {
+				<-b.done()
+				b.tidy()
+			}()
 			return
 		}
 		l.tell(happening{incarnation: incarnation, ev: evExit{}, exit: b.exit()})
