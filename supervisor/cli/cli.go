@@ -47,6 +47,7 @@ type program struct {
 	home   string
 	runDir string
 	output string
+	args   []string // of this call
 	hangup hangup
 	// silence is how long the supervisor may say nothing before it is taken for frozen; 0: the usual time.
 	silence time.Duration
@@ -63,6 +64,7 @@ func execute(ctx context.Context, args []string, s streams) int {
 
 func (p *program) execute(ctx context.Context, args []string) int {
 	s := p.streams
+	p.args = args
 	root := p.root()
 	root.SetArgs(args)
 	root.SetIn(s.in)

@@ -16,14 +16,20 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
-// socket returns the control socket of this call's home.
+// socket returns the control socket of this call's home. A home that is kept from this user, and has no socket that could be
+// asked, is an error: everything else would tell of one in which no supervisor runs.
 func (p *program) socket() (path, home string, err error) {
 	home, err = p.resolvedHome()
 	if err != nil {
 		return "", "", err
 	}
-	path, err = config.FindSocket(p.runDir, home)
-	return path, home, err
+	if path, err = config.FindSocket(p.runDir, home); err != nil {
+		return "", "", err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, home, nil
+	}
+	return path, home, p.foreign(home)
 }
 
 // connected runs f over a connection to the running supervisor. None is an error that says how to start one.
@@ -83,7 +89,9 @@ func (p *program) noSupervisor(home, path string, err error) error {
 		return &kindError{fmt.Errorf("no supervisor runs for home %s\nstart it with: %s", home, p.startLine()), ipc.ErrGone}
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return &kindError{fmt.Errorf("the supervisor of home %s belongs to another user (control socket %s)", home, path), ipc.ErrDenied}
+		owner, _ := ownerAbove(path)
+		return &kindError{fmt.Errorf("the supervisor of home %s belongs to %s, and its control socket %s is closed to %s\nask as its owner: %s",
+			home, called(owner), path, called(os.Geteuid()), p.asOwner(owner, home)), ipc.ErrDenied}
 	}
 	return &kindError{fmt.Errorf("control socket %s: %w", path, err), ipc.ErrGone}
 }

@@ -153,12 +153,35 @@ func usualBases() []string {
 	if system := filepath.Join("/run", runName); os.Getuid() == 0 || owned(system) {
 		bases = append(bases, system)
 	}
-	return append(bases, fmt.Sprintf("/tmp/%s-%d", runName, os.Getuid()))
+	return append(bases, tempBase(os.Getuid()))
 }
 
 // clientBases are the places where a client looks: its supervisor may have been started with another environment.
 func clientBases() []string {
-	return append(usualBases(), fmt.Sprintf("/run/user/%d/%s", os.Getuid(), runName))
+	return append(usualBases(), userBase(os.Getuid()))
+}
+
+// userBase is where the supervisor of a user is who has logged in.
+func userBase(uid int) string { return fmt.Sprintf("/run/user/%d/%s", uid, runName) }
+
+// tempBase is where the supervisor of a user is who has no better place.
+func tempBase(uid int) string { return fmt.Sprintf("/tmp/%s-%d", runName, uid) }
+
+// ownersSocket is the control socket of a home where its owner's supervisor has it, for root, who may ask each. In /tmp anybody
+// could have made it, so it must be the owner's.
+func ownersSocket(home string) (path string, found bool) {
+	info, err := os.Stat(home)
+	if err != nil || ownerOf(info) == os.Getuid() {
+		return "", false
+	}
+	owner := ownerOf(info)
+	for _, b := range []string{userBase(owner), tempBase(owner)} {
+		path := SocketPath(filepath.Join(b, homeHash(home)))
+		if info, err := os.Stat(path); err == nil && ownerOf(info) == owner {
+			return path, true
+		}
+	}
+	return "", false
 }
 
 func isDir(path string) bool {
@@ -228,7 +251,7 @@ func realPath(path string) string {
 func SocketPath(runDir string) string { return filepath.Join(runDir, controlName) }
 
 // FindSocket returns the control socket that a client of a home should dial: the first that exists in base, or in
-// the usual places if base is empty; if none does, the one where it would be.
+// the usual places if base is empty, which are also those of the home's owner; if none does, the one where it would be.
 func FindSocket(base, home string) (string, error) {
 	bases := clientBases()
 	if base != "" {
@@ -241,6 +264,11 @@ func FindSocket(base, home string) (string, error) {
 	for _, b := range bases {
 		path := SocketPath(filepath.Join(b, homeHash(home)))
 		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	if base == "" {
+		if path, found := ownersSocket(home); found {
 			return path, nil
 		}
 	}

@@ -154,6 +154,35 @@ func TestAClientFindsASupervisorThatWasStartedWithAnotherEnvironment(t *testing.
 	}
 }
 
+func TestRootFindsTheSupervisorOfAHomesOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may ask the supervisor of another user")
+	}
+	home, owner := t.TempDir(), 1_000_000+os.Getpid() // nobody's number, and of this run alone
+	if err := os.Chown(home, owner, owner); err != nil {
+		t.Skip("no other user here:", err)
+	}
+	base := tempBase(owner)
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	socket := SocketPath(filepath.Join(base, homeHash(home)))
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, socket, "")
+	if got, err := FindSocket("", home); err != nil || got == socket {
+		t.Errorf("what somebody else put there is taken for the owner's: %s, %v", got, err)
+	}
+	if err := os.Chown(socket, owner, owner); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := FindSocket("", home); err != nil || got != socket {
+		t.Errorf("found %s, %v; want %s", got, err, socket)
+	}
+	if got, err := FindSocket(shortDir(t), home); err != nil || got == socket {
+		t.Errorf("a --run-dir leads to another place: %s, %v", got, err)
+	}
+}
+
 // shortDir is TempDir with a name that leaves room for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
