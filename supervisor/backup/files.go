@@ -12,6 +12,13 @@ import (
 
 func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
 
+func isFolder(path string) bool { info, err := os.Lstat(path); return err == nil && info.IsDir() }
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
 // A source remembers that reading failed, so that it is told from a failure to write. It is no file to io.Copy, which would have
 // the kernel copy from one file to the other and call an error of either one of writing.
 type source struct {
@@ -58,6 +65,53 @@ func copyFile(from, to string) (err error) {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
+// copyLink makes a link that says the same.
+func copyLink(from, to string) error {
+	target, err := os.Readlink(from)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, to)
+}
+
+// move gives something another name, also in another file system: a folder of the home can be one, or a link of the home can
+// lead to it. There it is copied under a temporary name first, so that its name never stands for a part of it.
+func move(from, to string) error {
+	err := os.Rename(from, to)
+	if !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	part := to + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	if err := errors.Join(copyTree(from, part), publish(part, to)); err != nil {
+		return errors.Join(err, os.RemoveAll(part))
+	}
+	return os.RemoveAll(from)
+}
+
+// copyTree copies a file, a link as such, or a folder with all that is in it.
+func copyTree(from, to string) error {
+	info, err := os.Lstat(from)
+	switch {
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return copyLink(from, to)
+	case !info.IsDir():
+		return copyFile(from, to)
+	}
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(from)
+	for _, e := range list {
+		err = errors.Join(err, copyTree(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())))
+	}
+	return errors.Join(err, syncDir(to))
+}
+
 func writeFile(path string, text []byte) error {
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -69,8 +123,10 @@ func writeFile(path string, text []byte) error {
 
 // publish gives what is complete its name.
 func publish(part, name string) error {
-	if err := syncDir(part); err != nil {
-		return err
+	if isFolder(part) {
+		if err := syncDir(part); err != nil {
+			return err
+		}
 	}
 	if err := os.Rename(part, name); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 )
 
 // Restoring has two steps. First everything is unpacked and checked in a folder that is then renamed to one beginning with
-// ready: from there on the restore will happen, if need be at the next start. Then each file takes the place of the one
-// that is there, which moves into a snapshot. A restore that is killed in the first step has changed nothing; one that is
+// ready: from there on the restore will happen, if need be at the next start. Then each file takes the place of what is
+// there, which moves into a snapshot (swap.go). A restore that is killed in the first step has changed nothing; one that is
 // killed in the second goes on with Resume.
 const (
 	unpacking = ".restore-unpack-"
@@ -32,6 +32,7 @@ var kept = []string{"gateway_state.json", "gateway.pid", "cron.pid", "gateway.lo
 type Restored struct {
 	Source string   `json:"source"`
 	Files  []string `json:"files"`
+	Links  []Link   `json:"links"`   // links of the home that files of the backup take the place of
 	Kept   string   `json:"kept_in"` // id of the snapshot with what was there
 }
 
@@ -64,7 +65,11 @@ func Restore(home, source string, now time.Time, check Check) (Restored, error) 
 	}
 	defer func() { _ = work.Remove() }()
 	part := work.Path
-	if _, err = unpackChecked(source, part, check); err == nil {
+	names, err := unpackChecked(source, part, check)
+	if err == nil {
+		r.Links, err = inTheWay(home, names)
+	}
+	if err == nil {
 		err = publish(part, filepath.Join(home, ready+id))
 	}
 	if err != nil {
@@ -85,39 +90,32 @@ func unpackChecked(source, to string, check Check) (names []string, err error) {
 		err = errors.New("there is nothing in it")
 	}
 	for _, name := range names {
-		if err == nil && isDatabase(filepath.Join(to, name), name) {
+		if err == nil && !isLink(filepath.Join(to, name)) && isDatabase(filepath.Join(to, name), name) {
 			err = check(name, filepath.Join(to, name))
 		}
 	}
 	return names, err
 }
 
-// Plan unpacks and checks a backup or snapshot as Restore does, and lists its files. It needs room as Restore does, in the
-// home, or in the folder for temporary files if there is no home yet.
-func Plan(home, source string, check Check) (files []string, err error) {
+// Plan unpacks and checks a backup or snapshot as Restore does, and says what it would do. It needs room as Restore does, in
+// the home, or in the folder for temporary files if there is no home yet.
+func Plan(home, source string, check Check) (r Restored, err error) {
 	work, err := scratch.Temp(home, unpacking+"*")
 	if err != nil {
 		work, err = scratch.Temp("", unpacking+"*")
 	}
+	r.Source = source
 	if err != nil {
-		return nil, fmt.Errorf("restore: %w", err)
+		return r, fmt.Errorf("restore: %w", err)
 	}
 	defer func() { _ = work.Remove() }()
-	if files, err = unpackChecked(source, work.Path, check); err != nil {
-		return nil, fmt.Errorf("restore %s: %w", source, err)
+	if r.Files, err = unpackChecked(source, work.Path, check); err == nil {
+		r.Links, err = inTheWay(home, r.Files)
 	}
-	return files, nil
-}
-
-// Resume finishes a restore that was killed after its first step, and returns the files that were put in place. The caller
-// owns the home and has opened none of its stores.
-func Resume(home string) (files []string, err error) {
-	waiting, _ := filepath.Glob(filepath.Join(scratch.Literal(home), ready+"*"))
-	for _, dir := range waiting {
-		done, _, aerr := apply(home, strings.TrimPrefix(filepath.Base(dir), ready))
-		files, err = append(files, done...), errors.Join(err, aerr)
+	if err != nil {
+		return r, fmt.Errorf("restore %s: %w", source, err)
 	}
-	return files, err
+	return r, nil
 }
 
 // Waiting says that Resume has something to do.
@@ -144,58 +142,6 @@ func Sweep(home string) (removed []string, err error) {
 		removed, err = append(removed, list...), errors.Join(err, serr)
 	}
 	return removed, err
-}
-
-// apply moves the files of a restore that is ready into place, and those that are there into a snapshot. It may be
-// repeated.
-func apply(home, id string) (files []string, kept string, err error) {
-	from := filepath.Join(home, ready+id)
-	kept = id + "-pre-restore"
-	to := filepath.Join(home, snapshots, kept)
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		return nil, "", fmt.Errorf("restore: %w", err)
-	}
-	err = filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		files = append(files, filepath.ToSlash(name))
-		return swap(path, filepath.Join(home, name), filepath.Join(to, name))
-	})
-	if err == nil {
-		err = describe(to, kept)
-	}
-	if err == nil {
-		err = errors.Join(os.RemoveAll(from), syncDir(home))
-	}
-	if err != nil {
-		return files, kept, fmt.Errorf("restore is not finished, the next start goes on with it: %w", err)
-	}
-	return files, kept, nil
-}
-
-// swap moves what is at place to old, with what belongs to a database, and fresh to place.
-func swap(fresh, place, old string) error {
-	if err := errors.Join(os.MkdirAll(filepath.Dir(place), 0o700), os.MkdirAll(filepath.Dir(old), 0o700)); err != nil {
-		return err
-	}
-	suffixes := []string{""}
-	if strings.HasSuffix(place, ".db") { // a WAL must never meet another file than its own
-		suffixes = []string{"-wal", "-shm", "-journal", ""}
-	}
-	for _, suffix := range suffixes {
-		if err := os.Rename(place+suffix, old+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := os.Rename(fresh, place); err != nil {
-		return err
-	}
-	return errors.Join(syncDir(filepath.Dir(place)), syncDir(filepath.Dir(old)))
 }
 
 // describe writes the manifest of the snapshot that holds what was replaced.
@@ -227,7 +173,7 @@ func describe(dir, id string) error {
 
 func unpackSnapshot(source, to string) (names []string, err error) {
 	err = filepath.WalkDir(source, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
+		if err != nil || !e.Type().IsRegular() && e.Type()&fs.ModeSymlink == 0 {
 			return err
 		}
 		name, err := filepath.Rel(source, path)
@@ -243,6 +189,9 @@ func unpackSnapshot(source, to string) (names []string, err error) {
 		}
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
 			return err
+		}
+		if e.Type()&fs.ModeSymlink != 0 { // what an earlier restore has replaced
+			return copyLink(path, filepath.Join(to, name))
 		}
 		return copyFile(path, filepath.Join(to, name))
 	})

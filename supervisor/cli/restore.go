@@ -21,7 +21,8 @@ func (p *program) restore() *cobra.Command {
 		Use:   "restore BACKUP",
 		Short: "Put a backup or a snapshot back into the home",
 		Long: `Restore puts the files of a backup (a zip file) or of a snapshot (its id, see "snapshots list") into the home. The
-databases in it are checked first. What is replaced is not lost: it becomes a snapshot itself.
+databases in it are checked first. What is replaced is not lost: it becomes a snapshot itself. Links in the home are not
+followed: one that is where something of the backup belongs is replaced, and named.
 
 No supervisor may run and no program may have a store open. A restore that is killed has either changed nothing or is
 finished by the next start.`,
@@ -96,11 +97,11 @@ func (c *comparison) check(name, path string) error {
 // restorable says what a restore would do, after the same checks. It may be asked while a supervisor runs.
 func (p *program) restorable(ctx context.Context, home, source string) error {
 	c := &comparison{ctx: ctx, home: home}
-	files, err := backup.Plan(home, source, c.check)
+	r, err := backup.Plan(home, source, c.check)
 	if err != nil {
 		return err
 	}
-	return p.tellRestored(restored{Restored: backup.Restored{Source: source, Files: files}, DryRun: true, Stores: c.stores}, home)
+	return p.tellRestored(restored{Restored: r, DryRun: true, Stores: c.stores}, home)
 }
 
 func (p *program) restoreFrom(ctx context.Context, home, source string, force bool) error {
@@ -122,11 +123,14 @@ func (p *program) restoreFrom(ctx context.Context, home, source string, force bo
 
 func (p *program) tellRestored(r restored, home string) error {
 	if p.output == outputJSON {
-		r.Files, r.Stores = append([]string{}, r.Files...), append([]storeChange{}, r.Stores...)
+		r.Files, r.Stores, r.Links = append([]string{}, r.Files...), append([]storeChange{}, r.Stores...), append([]backup.Link{}, r.Links...)
 		return p.printJSON(r)
 	}
 	for _, s := range r.Stores {
 		tellChange(forPeople(p.out), s, r.DryRun)
+	}
+	for _, l := range r.Links {
+		tellLink(p.err, l, r.DryRun)
 	}
 	if r.DryRun {
 		for _, f := range r.Files {
@@ -146,4 +150,14 @@ func tellChange(w io.Writer, s storeChange, dryRun bool) {
 		verb = "would have"
 	}
 	fmt.Fprintf(w, "%s %s %d sessions with %d messages, before %d with %d\n", s.Store, verb, s.Sessions, s.Messages, s.SessionsWas, s.MessagesWas)
+}
+
+// tellLink names a link of the home that is one no more: what it leads to is not what the home has there.
+func tellLink(w io.Writer, l backup.Link, dryRun bool) {
+	was, is := "was", "is"
+	if dryRun {
+		was, is = "is", "would be"
+	}
+	fmt.Fprintf(w, "%s %s a link to %s: what the backup has there %s in its place, the link %s kept in the snapshot, and what it leads to not touched\n",
+		printable(l.Name), was, printable(l.Target), is, is)
 }
