@@ -95,6 +95,11 @@ func serve(t *testing.T, p *parts) (*grpc.ClientConn, *Server) {
 
 func serveWith(t *testing.T, p *parts, journal Journal) (*grpc.ClientConn, *Server) {
 	t.Helper()
+	return serveAll(t, p, journal, book(nil))
+}
+
+func serveAll(t *testing.T, p *parts, journal Journal, logs Logs) (*grpc.ClientConn, *Server) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "hs-ctl-")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +112,7 @@ func serveWith(t *testing.T, p *parts, journal Journal) (*grpc.ClientConn, *Serv
 	}
 	p.stopped = make(chan struct{})
 	server := Serve(l, Services{
-		Workers: p, Hub: p, Journal: journal,
+		Workers: p, Hub: p, Journal: journal, Logs: logs,
 		Status: func(context.Context) (*controlv1.StatusResponse, error) {
 			return &controlv1.StatusResponse{Supervisor: &controlv1.Supervisor{State: "ready"}}, nil
 		},
@@ -204,6 +209,34 @@ func TestAnUnknownWorkerIsNamedWithThoseThatExist(t *testing.T) {
 	_, err := client.RestartWorker(t.Context(), &controlv1.RestartWorkerRequest{Name: "agnet-1"})
 	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `worker "agnet-1": not found, did you mean agent-1? workers are agent-1`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A book holds a line each of some workers.
+type book []string
+
+func (b book) Voices() []string { return b }
+
+func (b book) Read(_ context.Context, worker string, _ int, _ bool, send func(*controlv1.LogLine) error) error {
+	return send(&controlv1.LogLine{Worker: worker, Message: "a line"})
+}
+
+func TestTheLogOfAWorkerThatIsNoMoreCanBeRead(t *testing.T) {
+	conn, _ := serveAll(t, &parts{}, nil, book{"plugin-weather"})
+	client := controlv1.NewControlClient(conn)
+	read := func(name string) (*controlv1.LogLine, error) {
+		stream, err := client.Logs(t.Context(), &controlv1.LogsRequest{Worker: name})
+		if err != nil {
+			return nil, err
+		}
+		return stream.Recv()
+	}
+	if l, err := read("plugin-weather"); err != nil || l.Message != "a line" {
+		t.Errorf("got %v, %v", l, err)
+	}
+	_, err := read("weather")
+	if !errors.Is(err, ipc.ErrNotFound) || !strings.Contains(err.Error(), `did you mean plugin-weather? workers are agent-1, plugin-weather, supervisor`) {
+		t.Errorf("a plugin by its own name: %v", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,8 @@ type Journal interface {
 
 // Logs are the lines of workers and supervisor.
 type Logs interface {
+	// Voices are the names of those of whom lines are kept, in order.
+	Voices() []string
 	Read(ctx context.Context, worker string, tail int, follow bool, send func(*controlv1.LogLine) error) error
 }
 
@@ -117,17 +120,26 @@ func (c *controlService) Logs(r *controlv1.LogsRequest, out grpc.ServerStreaming
 	return ended(c.services.Logs.Read(ctx, r.Worker, tail, r.Follow, out.Send), c.life)
 }
 
-// source refuses the name of nobody, whose log would be followed for ever and stay empty.
+// source refuses the name of nobody, whose log would be followed for ever and stay empty. A worker that is no more (a plugin
+// in quarantine, of which one wants to know why) is somebody as long as there are lines of it.
 func (c *controlService) source(name string) error {
 	if name == "" || name == logs.Supervisor {
 		return nil
 	}
 	var names []string
 	for _, w := range c.services.Workers.Status() {
-		if w.Name == name {
+		names = append(names, w.Name)
+	}
+	if slices.Contains(names, name) {
+		return nil
+	}
+	for _, v := range c.services.Logs.Voices() {
+		if v == name {
 			return nil
 		}
-		names = append(names, w.Name)
+		if v != logs.Supervisor && !slices.Contains(names, v) {
+			names = append(names, v)
+		}
 	}
 	return ErrNoWorker(name, append(names, logs.Supervisor))
 }
@@ -201,10 +213,15 @@ func unixTime(seconds float64) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-// ErrNoWorker says that name is no worker, which one was probably meant, and which there are.
+// ErrNoWorker says that name is no worker, which one was probably meant, and which there are. A plugin is meant by its own
+// name.
 func ErrNoWorker(name string, names []string) error {
 	hint := ";"
-	if near := config.Suggest(name, names); near != "" {
+	near := config.PluginWorker(name)
+	if !slices.Contains(names, near) {
+		near = config.Suggest(name, names)
+	}
+	if near != "" {
 		hint = ", did you mean " + near + "?"
 	}
 	return fmt.Errorf("worker %q: %w%s workers are %s", name, ipc.ErrNotFound, hint, strings.Join(names, ", "))

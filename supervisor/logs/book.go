@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,20 @@ func (b *Book) Dropped(worker string) int64 {
 
 // Lost returns how many lines were not written because the writer was stuck.
 func (b *Book) Lost() int64 { return b.lost.Load() }
+
+// Voices returns the names of those of whom lines are kept, in order.
+func (b *Book) Voices() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for name, v := range b.voices {
+		if len(v.ring.newest(1)) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Tail returns up to n of the newest lines of a worker, or of all with an empty name, oldest first.
 func (b *Book) Tail(worker string, n int) []Line {

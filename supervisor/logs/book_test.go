@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -362,4 +363,15 @@ func BenchmarkCopy(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/line")
 	})
+}
+
+func TestVoicesAreThoseOfWhomLinesAreKept(t *testing.T) {
+	b := NewBook(Options{})
+	defer b.Close()
+	b.Add(Line{Worker: "tools", Level: hclog.Info, Message: "here"})
+	b.Add(Line{Worker: "agent-1", Level: hclog.Info, Message: "here"})
+	b.Add(Line{Worker: "quiet", Level: hclog.Debug, Message: "below the level"})
+	if got := b.Voices(); !slices.Equal(got, []string{"agent-1", "tools"}) {
+		t.Errorf("got %q", got)
+	}
 }
