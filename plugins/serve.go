@@ -31,7 +31,7 @@ func serve(name, version string, tools []Tool) {
 	// The logger keeps the process's own stderr: go-plugin replaces os.Stderr when it serves.
 	words := ipc.NewLastWords(os.Stderr, os.Getenv(ipc.LastWordsEnv))
 	log := hclog.New(&hclog.LoggerOptions{Name: name, JSONFormat: true, Output: words, Level: hclog.Debug})
-	w := &worker{server: NewServer(name, version), version: version, tools: tools, log: log, calls: map[uint64]time.Time{}}
+	w := &worker{server: NewServer(name, version), version: version, tools: tools, log: log, stderr: os.Stderr, calls: map[uint64]time.Time{}}
 	var once sync.Once
 	leave := func() {
 		once.Do(func() {
@@ -92,6 +92,7 @@ type worker struct {
 	version string
 	tools   []Tool
 	log     hclog.Logger
+	stderr  *os.File // the process's own
 	broker  *plugin.GRPCBroker
 
 	mu       sync.Mutex
@@ -122,6 +123,10 @@ func (w *worker) Init(_ context.Context, req *workerv1.InitRequest) (*workerv1.I
 	if w.started {
 		return nil, fmt.Errorf("init: %w: already done", ipc.ErrRefused)
 	}
+	// What goes through go-plugin's pipes reaches the supervisor over the connection, and what a tool prints right before the
+	// end of its process is lost with that. go-plugin has put them in place before it took the first call. stdout was for the
+	// handshake.
+	os.Stdout, os.Stderr = w.stderr, w.stderr
 	var config ipc.PluginConfig
 	if len(req.ConfigJson) > 0 {
 		if err := json.Unmarshal(req.ConfigJson, &config); err != nil {

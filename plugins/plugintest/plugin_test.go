@@ -46,7 +46,12 @@ func faulty() []plugins.Tool {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}),
-		tool("exits", func(context.Context, *plugins.Call) (any, error) { os.Exit(3); return nil, nil }),
+		tool("exits", func(context.Context, *plugins.Call) (any, error) {
+			fmt.Println("nothing to stay for")
+			fmt.Fprint(os.Stderr, "so it leaves, in the middle of a line")
+			os.Exit(3)
+			return nil, nil
+		}),
 		tool("is_deaf", func(context.Context, *plugins.Call) (any, error) { select {} }, plugins.Timeout(100*time.Millisecond, 200*time.Millisecond)),
 		tool("returns_latin1", func(context.Context, *plugins.Call) (any, error) { return "caf\xe9", nil }),
 		tool("returns_much", func(context.Context, *plugins.Call) (any, error) { return strings.Repeat("x", 64<<20), nil }),
@@ -131,3 +136,20 @@ func TestADeadPluginIsGoneAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// What a plugin prints right before its end says why it ended. Over the connection it would end with it.
+func TestTheLastWordsOfAPluginAreHeard(t *testing.T) {
+	for tool, want := range map[string]string{
+		"panics_elsewhere": "panic: in a goroutine", "exits": "nothing to stay for\nso it leaves, in the middle of a line",
+	} {
+		p := Start(t, self(t), Options{})
+		_ = p.Call(t.Context(), tool, "{}")
+		p.await()
+		if !strings.Contains(p.Output(), want) {
+			t.Errorf("%s: it said %q", tool, p.Output())
+		}
+	}
+}
+
+// await waits until the plugin has ended and all that it printed has been read.
+func (p *Plugin) await() { p.client.Kill() }
