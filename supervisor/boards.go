@@ -104,12 +104,12 @@ func (b *boards) path(slug string) string {
 	return filepath.Join(b.home, filepath.FromSlash(boardsFolder), slug, boardFile)
 }
 
-// names lists the boards that exist now, the default one first.
+// names lists the boards that exist now, the default one first, and of others as far as they can be listed.
 func (b *boards) names() ([]string, error) {
 	list := []string{defaultBoard}
 	entries, err := os.ReadDir(filepath.Join(b.home, filepath.FromSlash(boardsFolder)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list boards: %w", err)
+		return list, fmt.Errorf("list boards: %w", err)
 	}
 	for _, e := range entries {
 		slug := e.Name()

@@ -16,10 +16,7 @@ type ownStores struct{ s *supervisor }
 
 // Names lists them by their path in the home. The journal is not one: it may be deleted at any time.
 func (o ownStores) Names() ([]string, error) {
-	slugs, err := o.s.boards.names()
-	if err != nil {
-		return nil, err
-	}
+	slugs, listed := o.s.boards.names()
 	names := []string{"state.db"}
 	for _, slug := range slugs {
 		name, err := filepath.Rel(o.s.boards.home, o.s.boards.path(slug))
@@ -28,7 +25,7 @@ func (o ownStores) Names() ([]string, error) {
 		}
 		names = append(names, filepath.ToSlash(name))
 	}
-	return names, nil
+	return names, listed
 }
 
 // Copy makes a copy of one of them, or of a database of the home that is none of ours.

@@ -66,8 +66,8 @@ func (s *snapshotter) run(ctx context.Context) {
 		every, keep := s.settings()
 		pause := s.pause(snapshotLook, every)
 		if err := s.look(ctx, every, keep); err != nil && ctx.Err() == nil {
-			s.record(kindSnapshot, "no snapshot was made: "+err.Error())
-			s.log.Warn("no snapshot was made", "error", err)
+			s.record(kindSnapshot, err.Error())
+			s.log.Warn("daily snapshot", "error", err)
 			pause = max(pause, min(snapshotRetry, every))
 		}
 		tick.Reset(pause)
@@ -88,15 +88,20 @@ func (s *snapshotter) look(ctx context.Context, every time.Duration, keep int) e
 		return nil
 	}
 	own, err := s.own()
-	if err != nil || !s.due(own, every) {
-		return err
+	if err == nil && !s.due(own, every) {
+		return nil
 	}
-	if err := s.room(); err != nil {
-		return err
+	if err == nil {
+		err = s.room()
+	}
+	if err != nil {
+		return notMade(err)
 	}
 	made, err := backup.Quick(ctx, s.home, automatic, s.now(), s.copyDB)
-	if err == nil {
-		s.record(kindSnapshot, fmt.Sprintf("snapshot %s of %d files, %d MiB", made.ID, made.FileCount, made.TotalSize>>20))
+	if err == nil || errors.Is(err, backup.ErrWithoutStore) {
+		s.tell(made)
+	} else {
+		err = notMade(err)
 	}
 	own, lerr := s.own() // with the one that was made, which may miss a store
 	err = errors.Join(err, lerr)
@@ -104,6 +109,23 @@ func (s *snapshotter) look(ctx context.Context, every time.Duration, keep int) e
 		err = errors.Join(err, backup.Remove(s.home, x.ID))
 	}
 	return err
+}
+
+func notMade(err error) error { return fmt.Errorf("no snapshot was made: %w", err) }
+
+// tell says what was made, and what is not in it because it could not be read.
+func (s *snapshotter) tell(made backup.Snapshot) {
+	text := fmt.Sprintf("snapshot %s of %d files, %d MiB", made.ID, made.FileCount, made.TotalSize>>20)
+	for i, l := range made.LeftOut {
+		if text += ", "; i == 0 {
+			text += "without "
+		}
+		text += l.Name + " (" + l.Reason + ")"
+	}
+	s.record(kindSnapshot, text)
+	if len(made.LeftOut) > 0 {
+		s.log.Warn("a snapshot is not whole", "snapshot", made.ID, "left_out", made.LeftOut)
+	}
 }
 
 // own lists the automatic snapshots, the newest first.

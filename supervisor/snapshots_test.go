@@ -179,6 +179,27 @@ func TestSnapshotsThatMissAStoreAreBoundedAndPushOutNoWholeOne(t *testing.T) {
 	})
 }
 
+// A file that cannot be read does not cost the day's copy of the conversations, and is told.
+func TestASnapshotThatMissesAFileIsMadeAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSnapshotRig(t, 24*time.Hour, 7)
+		if err := os.Symlink(".env", filepath.Join(r.home, ".env")); err != nil {
+			t.Fatal(err)
+		}
+		r.start(t)
+		list := r.after(time.Hour)
+		if told := r.told(); len(list) != 1 || list[0].FileCount != 1 || len(told) != 1 || !strings.HasPrefix(told[0], "snapshot ") ||
+			!strings.HasSuffix(told[0], ", without .env (too many levels of symbolic links)") {
+			t.Errorf("made %+v, told %q", list, told)
+		}
+		r.set(func() { r.damaged = errors.New("malformed") })
+		r.after(24 * time.Hour)
+		if told := r.told(); len(told) != 3 || !strings.Contains(told[1], "without .env") || !strings.HasSuffix(told[2], " is made without state.db: malformed") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
 func TestTheIntervalMayChangeAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSnapshotRig(t, 0, 2)

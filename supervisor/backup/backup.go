@@ -50,11 +50,29 @@ type Snapshot struct {
 	Files     map[string]int64 `json:"files"`
 	FailedDBs []string         `json:"failed_dbs"`
 	Oversized []string         `json:"oversized_skipped"`
+	LeftOut   []LeftOut        `json:"left_out"` // Hermes knows of none, and makes no snapshot then
 }
 
-// Quick makes a snapshot. A database that cannot be copied is named in the result and in the error; the rest is kept.
+func newSnapshot(now time.Time, label string) Snapshot {
+	return Snapshot{Timestamp: now.UTC().Format(time.RFC3339), Label: label, Files: map[string]int64{}, FailedDBs: []string{}, Oversized: []string{}, LeftOut: []LeftOut{}}
+}
+
+// Missing names what should be in a snapshot and is not.
+func (s Snapshot) Missing() []string {
+	names := slices.Clone(s.FailedDBs)
+	for _, l := range s.LeftOut {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// ErrWithoutStore says that a snapshot was made in which a database is missing.
+var ErrWithoutStore = errors.New("made without")
+
+// Quick makes a snapshot. A file that cannot be read does not cost the rest: it is named in the result. Nor does a database
+// that cannot be copied, which is also an error, ErrWithoutStore.
 func Quick(ctx context.Context, home, label string, now time.Time, copyDB Copier) (Snapshot, error) {
-	s := Snapshot{Timestamp: now.UTC().Format(time.RFC3339), Label: label, Files: map[string]int64{}, FailedDBs: []string{}, Oversized: []string{}}
+	s := newSnapshot(now, label)
 	dir := filepath.Join(home, snapshots)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return s, fmt.Errorf("snapshot: %w", err)
@@ -67,36 +85,52 @@ func Quick(ctx context.Context, home, label string, now time.Time, copyDB Copier
 	}
 	defer func() { _ = work.Remove() }()
 	part := work.Path
-	var failed error
-	for _, name := range append(slices.Clone(quick), boards(home)...) {
-		if err := ctx.Err(); err != nil {
-			return s, err
-		}
-		err := s.add(ctx, home, part, name, copyDB)
-		if err != nil && strings.HasSuffix(name, ".db") {
-			s.FailedDBs = append(s.FailedDBs, name)
-			failed = errors.Join(failed, err)
-		} else if err != nil {
-			return s, fmt.Errorf("snapshot: %w", err)
-		}
+	failed, err := s.fill(ctx, home, part, copyDB)
+	if err == nil {
+		err = s.finish(part, filepath.Join(dir, s.ID))
 	}
-	if err := s.finish(part, filepath.Join(dir, s.ID)); err != nil {
+	if err != nil {
 		return s, fmt.Errorf("snapshot: %w", err)
 	}
-	return s, failed
+	if failed != nil {
+		return s, fmt.Errorf("snapshot %s is %w %s: %w", s.ID, ErrWithoutStore, strings.Join(s.FailedDBs, ", "), failed)
+	}
+	return s, nil
+}
+
+// fill copies what there is into a snapshot that is being made. failed is why a database is missing.
+func (s *Snapshot) fill(ctx context.Context, home, part string, copyDB Copier) (failed, err error) {
+	names, left := quickNames(home)
+	s.LeftOut = append(s.LeftOut, left...)
+	for _, name := range names {
+		err := s.add(ctx, home, part, name, copyDB)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		switch bad := (*unreadable)(nil); {
+		case err == nil:
+		case strings.HasSuffix(name, ".db"):
+			s.FailedDBs = append(s.FailedDBs, name)
+			failed = errors.Join(failed, err)
+		case errors.As(err, &bad):
+			s.LeftOut = append(s.LeftOut, LeftOut{name, reason(err)})
+		default:
+			return nil, err
+		}
+	}
+	return failed, nil
 }
 
 // add copies one file into a snapshot that is being made.
 func (s *Snapshot) add(ctx context.Context, home, part, name string, copyDB Copier) error {
 	from, to := filepath.Join(home, name), filepath.Join(part, name)
 	info, err := os.Stat(from)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case gone(err):
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
+	case err != nil:
+		return &unreadable{err}
+	case !info.Mode().IsRegular():
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
@@ -106,6 +140,9 @@ func (s *Snapshot) add(ctx context.Context, home, part, name string, copyDB Copi
 		err = copyDB(ctx, name, to)
 	} else {
 		err = copyFile(from, to)
+	}
+	if vanished(err, from, name) {
+		return nil
 	}
 	if err != nil {
 		return err
@@ -130,15 +167,18 @@ func (s *Snapshot) finish(part, dir string) error {
 	return publish(part, dir)
 }
 
-// boards names the files of boards other than the default one.
-func boards(home string) (names []string) {
-	found, _ := filepath.Glob(filepath.Join(scratch.Literal(home), "kanban", "boards", "*", "kanban.db"))
-	for _, path := range found {
-		if name, err := filepath.Rel(home, path); err == nil {
-			names = append(names, filepath.ToSlash(name))
-		}
+// quickNames are the files of a snapshot, if they are there, and the folder of boards if it cannot be read.
+func quickNames(home string) (names []string, left []LeftOut) {
+	const boards = "kanban/boards"
+	list, err := os.ReadDir(filepath.Join(home, boards))
+	if err != nil && !gone(err) {
+		left = append(left, LeftOut{boards + "/", reason(err)})
 	}
-	return names
+	names = slices.Clone(quick)
+	for _, e := range list {
+		names = append(names, boards+"/"+e.Name()+"/kanban.db")
+	}
+	return names, left
 }
 
 // inOrder is now, or where the clock was set back a second after the newest snapshot in a folder: names are what snapshots
@@ -217,13 +257,13 @@ func List(home string) ([]Snapshot, error) {
 	return list, nil
 }
 
-// Excess returns those of a list, the newest first, that go when only so many are to stay. One that misses a database does not
-// push out a whole one; but where each misses one, a damaged file say, they must not fill the disk either.
+// Excess returns those of a list, the newest first, that go when only so many are to stay. One that misses something does not
+// push out a whole one; but where each does, for a damaged file say, they must not fill the disk either.
 func Excess(list []Snapshot, keep int) (old []Snapshot) {
 	whole, partial := 0, 0
 	for _, s := range list {
 		n := &whole
-		if len(s.FailedDBs) > 0 {
+		if len(s.Missing()) > 0 {
 			n = &partial
 		}
 		*n++

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -403,5 +404,111 @@ func TestWhatCannotBeReadDoesNotCostTheRestOfABackup(t *testing.T) {
 	_, err = backup.Zip(t.Context(), dir, filepath.Join(t.TempDir(), "c.zip"), func(context.Context, string, string) error { return errors.New("damaged") })
 	if err == nil {
 		t.Error("a database that cannot be copied is no error")
+	}
+}
+
+// As of a whole backup: one file of root in the home must not keep the stores from being copied, day by day.
+func TestWhatCannotBeReadDoesNotCostTheRestOfASnapshot(t *testing.T) {
+	dir := home(t, map[string]string{"state.db": "state", "config.yaml": "model: x", "channel_aliases.json/is a folder": "", "gateway": "no folder"})
+	link(t, "/proc/self/mem", filepath.Join(dir, ".env"))
+	link(t, "auth.json", filepath.Join(dir, "auth.json"))
+	link(t, "boards", filepath.Join(dir, "kanban", "boards"))
+	want := map[string]string{".env": "input/output error", "auth.json": "too many levels of symbolic links", "kanban/boards/": "too many levels of symbolic links"}
+	named := func(left []backup.LeftOut) map[string]string {
+		got := map[string]string{}
+		for _, l := range left {
+			got[l.Name] = l.Reason
+		}
+		return got
+	}
+	s, err := backup.Quick(t.Context(), dir, "", noon, plain(dir))
+	if err != nil || s.FileCount != 2 || !maps.Equal(named(s.LeftOut), want) {
+		t.Errorf("made %+v, %v", s, err)
+	}
+	if got := tree(t, filepath.Join(dir, "state-snapshots", s.ID)); len(got) != 3 || got["state.db"] != "copied state" {
+		t.Errorf("it holds %q", got)
+	}
+	list, err := backup.List(dir)
+	if err != nil || len(list) != 1 || !maps.Equal(named(list[0].LeftOut), want) || len(list[0].Missing()) != len(want) {
+		t.Errorf("list is %+v, %v", list, err)
+	}
+	delete(want, ".env") // that it cannot be read is not known before it is
+	if files, left := backup.QuickFiles(dir); len(files) != 3 || !maps.Equal(named(left), want) {
+		t.Errorf("planned %+v without %+v", files, left)
+	}
+}
+
+func TestASnapshotThatMissesAFilePushesOutNoWholeOne(t *testing.T) {
+	dir := home(t, map[string]string{"config.yaml": "x"})
+	take := func(hours int) backup.Snapshot {
+		s, err := backup.Quick(t.Context(), dir, "", noon.Add(time.Duration(hours)*time.Hour), plain(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	whole := take(0)
+	link(t, ".env", filepath.Join(dir, ".env"))
+	for hours := range 3 {
+		take(hours + 1)
+	}
+	if _, err := backup.Prune(dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	list, err := backup.List(dir)
+	if err != nil || len(list) != 2 || list[1].ID != whole.ID {
+		t.Errorf("left are %+v, %v", list, err)
+	}
+}
+
+// What cannot be written is no property of the file that is read then: it is an error, and there is no snapshot.
+func TestASnapshotThatCannotBeWrittenIsNone(t *testing.T) {
+	dir := home(t, map[string]string{"state.db": "state", "config.yaml": "x"})
+	s, err := backup.Quick(t.Context(), dir, "", noon, func(_ context.Context, _, to string) error {
+		return errors.Join(os.WriteFile(to, nil, 0o600), os.Mkdir(filepath.Join(filepath.Dir(to), "config.yaml"), 0o700)) // where the next file belongs
+	})
+	if err == nil || errors.Is(err, backup.ErrWithoutStore) || len(s.LeftOut) != 0 {
+		t.Errorf("made %+v, %v", s, err)
+	}
+	if list, err := backup.List(dir); err != nil || len(list) != 0 {
+		t.Errorf("list is %+v, %v", list, err)
+	}
+}
+
+// A board may be deleted while a backup is made. It is not in the home then, so it is not missing either.
+func TestABoardThatVanishesDuringABackupIsLeftOut(t *testing.T) {
+	files := map[string]string{"state.db": "state", "kanban.db": "board", "kanban/boards/work/kanban.db": "work", "kanban/boards/home/kanban.db": "home"}
+	deleting := func(dir, which string) backup.Copier {
+		return func(ctx context.Context, name, to string) error {
+			if strings.HasPrefix(name, which) {
+				if err := errors.Join(os.WriteFile(to, []byte("half"), 0o600), os.RemoveAll(filepath.Dir(filepath.Join(dir, name)))); err != nil {
+					return err
+				}
+				return errors.Join(os.Remove(to), errors.New("unable to open database file"))
+			}
+			return plain(dir)(ctx, name, to)
+		}
+	}
+	dir := home(t, files)
+	made, err := backup.Zip(t.Context(), dir, filepath.Join(t.TempDir(), "b.zip"), deleting(dir, "kanban/boards/home/"))
+	if err != nil || made.Files != 3 || len(made.LeftOut) != 0 {
+		t.Errorf("made %+v, %v", made, err)
+	}
+	dir = home(t, files)
+	s, err := backup.Quick(t.Context(), dir, "", noon, deleting(dir, "kanban/boards/"))
+	if err != nil || s.FileCount != 2 || len(s.Missing()) != 0 {
+		t.Errorf("made %+v, %v", s, err)
+	}
+	dir = home(t, files)
+	state := func(_ context.Context, name, _ string) error {
+		return errors.Join(os.Remove(filepath.Join(dir, name)), errors.New("unable to open database file"))
+	}
+	if made, err := backup.Zip(t.Context(), dir, filepath.Join(t.TempDir(), "b.zip"), func(ctx context.Context, name, to string) error {
+		if name == "state.db" {
+			return state(ctx, name, to)
+		}
+		return plain(dir)(ctx, name, to)
+	}); err == nil {
+		t.Errorf("conversations that vanish are no error: %+v", made)
 	}
 }

@@ -50,19 +50,41 @@ func open(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// copyFile copies a file that is no database, and makes the copy durable.
+// An unreadable says that a file could not be read, while another one could be written.
+type unreadable struct{ error }
+
+func (u *unreadable) Unwrap() error { return u.error }
+
+// gone says that a file is not there; one that a path leads through is no folder then, or is not there either.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
+
+// vanished says that a file could not be copied because it was removed meanwhile, a board that was deleted say: it is no longer
+// in the home, so neither is it missing in the copy. A home without its conversations is no such thing.
+func vanished(err error, path, name string) bool {
+	if err == nil || name == "state.db" {
+		return false
+	}
+	_, serr := os.Stat(path)
+	return gone(serr)
+}
+
+// copyFile copies a file that is no database, and makes the copy durable. There is no part of one that cannot be read.
 func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
+	in, _, err := open(from)
 	if err != nil {
-		return err
+		return &unreadable{err}
 	}
 	defer func() { _ = in.Close() }()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Sync(), out.Close())
+	read := &source{in: in}
+	_, err = io.Copy(out, read)
+	if err = errors.Join(err, out.Sync(), out.Close()); read.err != nil {
+		return errors.Join(&unreadable{read.err}, os.Remove(to))
+	}
+	return err
 }
 
 // copyLink makes a link that says the same.

@@ -45,25 +45,24 @@ func Files(home string) (list []File, left []LeftOut, err error) {
 	return list, left, nil
 }
 
-// QuickFiles lists what a snapshot would hold.
-func QuickFiles(home string) (list []File, err error) {
-	for _, name := range append(slices.Clone(quick), boards(home)...) {
-		info, err := os.Stat(filepath.Join(home, name))
+// QuickFiles lists what a snapshot would hold, and what it would leave out.
+func QuickFiles(home string) (list []File, left []LeftOut) {
+	names, left := quickNames(home)
+	for _, name := range names {
+		path := filepath.Join(home, name)
+		info, err := os.Stat(path)
+		if err == nil {
+			err = unix.Access(path, unix.R_OK)
+		}
 		switch {
-		case ignoreMissing(err) != nil:
-			return nil, fmt.Errorf("list the files of %s: %w", home, err)
-		case err == nil && info.Mode().IsRegular():
+		case gone(err):
+		case err != nil:
+			left = append(left, LeftOut{name, reason(err)})
+		case info.Mode().IsRegular():
 			list = append(list, File{name, info.Size()})
 		}
 	}
-	return list, nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return list, left
 }
 
 // KeepZips removes all but the newest backups with the usual name from a folder, and returns what it removed. Other files are

@@ -146,7 +146,8 @@ func Sweep(home string) (removed []string, err error) {
 
 // describe writes the manifest of the snapshot that holds what was replaced.
 func describe(dir, id string) error {
-	s := Snapshot{ID: id, Timestamp: time.Now().UTC().Format(time.RFC3339), Label: "pre-restore", Files: map[string]int64{}, FailedDBs: []string{}, Oversized: []string{}}
+	s := newSnapshot(time.Now(), "pre-restore")
+	s.ID = id
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || e.Name() == manifestName {
 			return err

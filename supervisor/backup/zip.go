@@ -184,7 +184,7 @@ func isDatabase(path, name string) bool {
 	if slices.Contains(quick, name) || strings.HasPrefix(name, "kanban/") {
 		return true
 	}
-	f, err := os.Open(path)
+	f, _, err := open(path)
 	if err != nil {
 		return false
 	}
@@ -213,7 +213,9 @@ func (z *zipper) file(path, name string) error {
 		return z.plain(path, name)
 	}
 	copied := filepath.Join(z.staging, "copy.db")
-	if err := z.copyDB(z.ctx, name, copied); err != nil {
+	if err := z.copyDB(z.ctx, name, copied); vanished(err, path, name) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(copied) }()

@@ -30,7 +30,8 @@ three stay (--keep); a FILE that is named is the only one.
 A file that cannot be read does not cost the rest: it is named, also in the backup, and the exit code is 3. A database that
 cannot be read is an error, and no backup is made. Links to folders are not followed; they are named.
 
-With --quick only stores and settings are copied, to state-snapshots/ in the home; the newest 20 stay.`,
+With --quick only stores and settings are copied, to state-snapshots/ in the home; the newest 20 stay. Of a database that cannot
+be read, which is an error as well, there is nothing in the snapshot then; all else is.`,
 		Example: `  hermes-supervisor backup
   hermes-supervisor backup --output /mnt/disk/ --keep 10
   hermes-supervisor backup --dry-run
@@ -100,7 +101,7 @@ func (b *backupCommand) list() error {
 	var files []backup.File
 	var left []backup.LeftOut
 	if b.quick {
-		files, err = backup.QuickFiles(home)
+		files, left = backup.QuickFiles(home)
 	} else {
 		files, left, err = backup.Files(home)
 	}
@@ -123,14 +124,19 @@ func (b *backupCommand) snapshot(ctx context.Context) error {
 	return b.copying(ctx, func(home string, copyDB backup.Copier) error {
 		s, err := backup.Quick(ctx, home, b.label, time.Now(), copyDB)
 		_, perr := backup.Prune(home, backup.KeepSnapshots)
+		if err != nil && !errors.Is(err, backup.ErrWithoutStore) {
+			return errors.Join(err, perr)
+		}
+		if b.program.output == outputJSON {
+			perr = errors.Join(perr, b.printJSON(s))
+		} else {
+			fmt.Fprintf(b.out, "snapshot %s: %d files, %s\n", s.ID, s.FileCount, size(s.TotalSize))
+		}
+		left := b.partial(s.LeftOut)
 		if err = errors.Join(err, perr); err != nil {
 			return err
 		}
-		if b.program.output == outputJSON {
-			return b.printJSON(s)
-		}
-		_, err = fmt.Fprintf(b.out, "snapshot %s: %d files, %s\n", s.ID, s.FileCount, size(s.TotalSize))
-		return err
+		return left
 	})
 }
 
@@ -176,11 +182,14 @@ func (b *backupCommand) partial(left []backup.LeftOut) error {
 	for _, l := range left {
 		fmt.Fprintf(b.err, "left out: %s: %s\n", printable(l.Name), printable(l.Reason))
 	}
-	which := "all else is in the backup"
+	is, where := "is", "backup"
 	if b.dryRun {
-		which = "all else would be in the backup"
+		is = "would be"
 	}
-	fmt.Fprintf(b.err, "%s left out, %s\n", count(int64(len(left)), "file or folder is", "files or folders are"), which)
+	if b.quick {
+		where = "snapshot"
+	}
+	fmt.Fprintf(b.err, "%s left out, all else %s in the %s\n", count(int64(len(left)), "file or folder is", "files or folders are"), is, where)
 	return silentError{ipc.ExitPartial}
 }
 
@@ -249,8 +258,8 @@ func snapshotTable(w io.Writer, list []backup.Snapshot) error {
 	lines := make([][]string, len(list))
 	for i, s := range list {
 		note := ""
-		if len(s.FailedDBs) > 0 {
-			note = "without " + strings.Join(s.FailedDBs, ", ")
+		if missing := s.Missing(); len(missing) > 0 {
+			note = "without " + strings.Join(missing, ", ")
 		}
 		lines[i] = []string{s.ID, s.Label, strconv.Itoa(s.FileCount), size(s.TotalSize), note}
 	}
@@ -262,7 +271,7 @@ func (p *program) snapshotsPrune() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove all but the newest snapshots",
-		Long:  "Prune removes snapshots. One that is without a store does not push out a whole one: of each kind the newest stay.",
+		Long:  "Prune removes snapshots. One that something is missing in does not push out a whole one: of each kind the newest stay.",
 		Example: `  hermes-supervisor snapshots prune --keep 3 --dry-run
   hermes-supervisor snapshots prune --keep 3`,
 		Args: none,

@@ -329,6 +329,9 @@ func (s Subject) snapshots() Finding {
 	switch {
 	case len(newest.FailedDBs) > 0:
 		f.State, f.Detail = Fail, fmt.Sprintf("the newest, %s, is without %s", newest.ID, strings.Join(newest.FailedDBs, ", "))
+	case len(newest.LeftOut) > 0:
+		f.Detail = fmt.Sprintf("the newest, %s, is without %s: %s", newest.ID, strings.Join(newest.Missing(), ", "), newest.LeftOut[0].Reason)
+		f.Advice = "let the supervisor's user read it, then hermes-supervisor backup --quick"
 	case err == nil && s.Now.Sub(at) > old:
 		f.Detail = fmt.Sprintf("the newest, %s, is %d days old", newest.ID, int(s.Now.Sub(at).Hours())/24)
 	default:

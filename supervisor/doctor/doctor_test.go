@@ -128,7 +128,15 @@ func TestWhatIsWrongIsNamedWithWhatToDo(t *testing.T) {
 			}
 			return nil
 		}, "store state.db", doctor.Warn},
-		"no snapshot":   {func(s *doctor.Subject) error { return os.RemoveAll(filepath.Join(s.Home, "state-snapshots")) }, "snapshots", doctor.Warn},
+		"no snapshot": {func(s *doctor.Subject) error { return os.RemoveAll(filepath.Join(s.Home, "state-snapshots")) }, "snapshots", doctor.Warn},
+		"snapshot without a file": {func(s *doctor.Subject) error {
+			_ = os.Symlink(".env", filepath.Join(s.Home, ".env"))
+			made, err := backup.Quick(context.Background(), s.Home, "auto", s.Now.Add(time.Second), func(_ context.Context, _, to string) error { return os.WriteFile(to, nil, 0o600) })
+			if len(made.LeftOut) != 1 {
+				err = fmt.Errorf("left out is %v", made.LeftOut)
+			}
+			return errors.Join(err, os.Remove(filepath.Join(s.Home, ".env")))
+		}, "snapshots", doctor.Warn},
 		"old snapshots": {func(s *doctor.Subject) error { s.Now = s.Now.Add(10 * 24 * time.Hour); return nil }, "snapshots", doctor.Warn},
 		"something half made": {func(s *doctor.Subject) error {
 			return os.Mkdir(filepath.Join(s.Home, "state.db.retired-wal-20261201-120000-1.partial"), 0o700)

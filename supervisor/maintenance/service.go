@@ -19,7 +19,7 @@ import (
 
 // Stores are the databases of a home.
 type Stores interface {
-	// Names lists the stores that exist, by their path in the home.
+	// Names lists the stores that exist, by their path in the home; with an error those that could be listed.
 	Names() ([]string, error)
 	// Copy makes a copy of one in a new file.
 	Copy(ctx context.Context, name, to string) error
@@ -44,10 +44,10 @@ func New(home string, s Stores) *Service { return &Service{home: home, stores: s
 // Copy makes a copy of a store.
 func (s *Service) Copy(ctx context.Context, r *controlv1.CopyStoreRequest) (*controlv1.CopyStoreResponse, error) {
 	names, err := s.stores.Names()
-	if err != nil {
+	switch known := slices.Contains(names, r.Store); { // that boards cannot be listed must not cost the backup of all else
+	case !known && err != nil:
 		return nil, err
-	}
-	if !slices.Contains(names, r.Store) {
+	case !known:
 		return nil, fmt.Errorf("store %q: %w", r.Store, ipc.ErrNotFound)
 	}
 	if !filepath.IsAbs(r.Path) {

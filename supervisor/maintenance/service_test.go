@@ -84,3 +84,25 @@ func TestACopyIsMadeOfOpenStoresAlone(t *testing.T) {
 		t.Errorf("%v, %v", r, err)
 	}
 }
+
+// folderless is a home whose folder of boards cannot be read.
+type folderless struct{ one }
+
+func (f folderless) Names() ([]string, error) {
+	return []string{"state.db"}, errors.New("list boards: input/output error")
+}
+
+// A folder of boards that cannot be read must not cost the backup of the conversations.
+func TestAStoreIsCopiedThoughOthersCannotBeListed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.Rename(storetest.Fixture(t, "hermes-home-2026-07/state.db"), path); err != nil {
+		t.Fatal(err)
+	}
+	s := maintenance.New(filepath.Dir(path), folderless{one{storetest.StateAt(t, path, store.Options{})}})
+	if r, err := s.Copy(t.Context(), &controlv1.CopyStoreRequest{Store: "state.db", Path: path + ".copy"}); err != nil || r.Bytes == 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := s.Copy(t.Context(), &controlv1.CopyStoreRequest{Store: "kanban/boards/a/kanban.db", Path: path + ".other"}); err == nil || errors.Is(err, ipc.ErrNotFound) {
+		t.Errorf("a board of which it is not known whether it exists: %v", err)
+	}
+}
