@@ -274,8 +274,12 @@ func (s *Server) giveUp(ctx context.Context, c *Call, done <-chan *toolv1.Result
 		s.givenUp--
 		s.mu.Unlock()
 	}()
-	err := errors.New("and does not end when told to; what it still does is unknown")
-	return send(&toolv1.InvokeEvent{Event: &toolv1.InvokeEvent_Result{Result: failed(ctx, c, err)}})
+	kind, how := toolv1.ToolError_KIND_CANCELLED, "was cancelled"
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		kind, how = toolv1.ToolError_KIND_TIMEOUT, "took too long"
+	}
+	result := failure(kind, fmt.Sprintf("%s %s and does not end when told to; what it still does is unknown", c.Tool, how))
+	return send(&toolv1.InvokeEvent{Event: &toolv1.InvokeEvent_Result{Result: result}})
 }
 
 func (s *Server) enter() error {

@@ -71,26 +71,13 @@ func (t Trial) With(ctx context.Context, plain bool, f func(context.Context, grp
 	defer book.Close()
 	sampler := sample.NewSampler(sample.System, trialSample)
 	orphans := worker.NewOrphans(runDir, book.Logger())
-	up, failed := make(chan grpc.ClientConnInterface, 1), make(chan error, 1)
 	host := &hostServices{record: func(store.Event) {}}
 	if t.Granted {
 		host.secrets = func() config.Secrets { return t.Config.Secrets }
 	}
-	w := worker.New(spec, worker.Hooks{
-		Register: host.register,
-		Up: func(_ ipc.Identity, conn grpc.ClientConnInterface) func() {
-			select {
-			case up <- conn:
-			default: // it was started again; the trial is over by then
-			}
-			return func() {}
-		},
-		Event: func(e store.Event) {
-			if e.Kind == worker.KindFailed {
-				offer(failed, lastWords(e, book.Tail(spec.Name, trialLines)))
-			}
-		},
-	}, worker.Env{Log: book, Sampler: sampler, Orphans: orphans, RunDir: runDir, Version: ipc.Version()})
+	n := newNews(spec.Name, book)
+	w := worker.New(spec, worker.Hooks{Register: host.register, Up: n.serves, Event: n.event},
+		worker.Env{Log: book, Sampler: sampler, Orphans: orphans, RunDir: runDir, Version: ipc.Version()})
 
 	var running sync.WaitGroup
 	background, stopBackground := context.WithCancel(context.Background())
@@ -100,9 +87,14 @@ func (t Trial) With(ctx context.Context, plain bool, f func(context.Context, grp
 	gone := make(chan struct{})
 	go func() { defer close(gone); w.Run(life) }()
 	select {
-	case conn := <-up:
-		err = f(ctx, conn)
-	case err = <-failed:
+	case conn := <-n.up:
+		if err = f(ctx, conn); errors.Is(err, ipc.ErrGone) {
+			select { // why, is known when it has been waited for
+			case err = <-n.died:
+			case <-ctx.Done():
+			}
+		}
+	case err = <-n.failed:
 	case <-ctx.Done():
 		err = fmt.Errorf("the plugin did not start within %s: %w", trialBudget, ipc.ErrTimeout)
 	}
@@ -113,12 +105,40 @@ func (t Trial) With(ctx context.Context, plain bool, f func(context.Context, grp
 	return err
 }
 
-// trialLines of its log are shown with a start that failed.
+// news is what becomes of the program of a trial.
+type news struct {
+	name         string
+	book         *logs.Book
+	up           chan grpc.ClientConnInterface
+	failed, died chan error // why, with its last words
+}
+
+func newNews(name string, book *logs.Book) *news {
+	return &news{name: name, book: book, up: make(chan grpc.ClientConnInterface, 1), failed: make(chan error, 1), died: make(chan error, 1)}
+}
+
+func (n *news) serves(_ ipc.Identity, conn grpc.ClientConnInterface) func() {
+	select {
+	case n.up <- conn:
+	default: // it was started again; the trial is over by then
+	}
+	return func() {}
+}
+
+func (n *news) event(e store.Event) {
+	switch e.Kind {
+	case worker.KindFailed:
+		offer(n.failed, lastWords("the plugin does not start: "+e.Message, n.book.Tail(n.name, trialLines)))
+	case worker.KindExited:
+		offer(n.died, lastWords("the plugin ended in the call: "+e.Message, n.book.Tail(n.name, trialLines)))
+	}
+}
+
+// trialLines of its log are shown with a start that failed, or with its end.
 const trialLines = 10
 
-// lastWords is why a start failed, with what the program said.
-func lastWords(e store.Event, lines []logs.Line) error {
-	text := "the plugin does not start: " + e.Message
+// lastWords is what went wrong, with what the program said.
+func lastWords(text string, lines []logs.Line) error {
 	for _, l := range lines {
 		if l.Message != "" {
 			text += "\nit said: " + l.Message

@@ -101,7 +101,7 @@ func TestAFaultCostsTheCallAlone(t *testing.T) {
 		message string
 	}{
 		{"panics", toolv1.ToolError_KIND_PANIC, "", "panics failed by a fault of its own: no reason"},
-		{"is_deaf", toolv1.ToolError_KIND_TIMEOUT, "", "does not end when told to"},
+		{"is_deaf", toolv1.ToolError_KIND_TIMEOUT, "", "is_deaf took too long and does not end when told to"},
 		{"returns_latin1", 0, "caf\uFFFD", ""},
 		{"returns_much", 0, "67008864 of 67108864 characters left out here", ""},
 		{"prints", 0, "printed", ""},

@@ -25,12 +25,17 @@ type Options struct {
 	// Checkout is where the source of hermes-supervisor is, for a build that no proxy serves. It is written into
 	// go.mod as a replacement. Empty means that Version is taken from the proxy.
 	Checkout string
-	// Version is the version of hermes-supervisor to build with.
+	// Version is the released version of hermes-supervisor to build with; without a Checkout one is needed.
 	Version string
 }
 
 // ErrNotEmpty is returned for a folder that holds something: nothing is ever overwritten.
 var ErrNotEmpty = errors.New("is there already and not empty")
+
+const sourceModule = "github.com/hermes-supervisor/hermes-supervisor"
+
+// released is what the go command can fetch. Builds of a commit between two releases are called otherwise.
+var released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
 // pluginName is what a plugin and its first tool are called.
 var pluginName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
@@ -47,16 +52,35 @@ func Write(dir, name string, o Options) ([]string, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("write a plugin: %w", err)
 	}
+	if o, err = o.buildable(); err != nil {
+		return nil, err
+	}
 	if o.Module == "" {
 		o.Module = "example.org/" + name
-	}
-	if o.Version == "" {
-		o.Version = "v0.0.0"
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("write a plugin: %w", err)
 	}
 	return fill(dir, name, o)
+}
+
+// buildable refuses what the go command would find nothing for: a plugin that cannot be built is no beginning.
+func (o Options) buildable() (Options, error) {
+	if o.Checkout == "" {
+		if !released.MatchString(o.Version) {
+			return o, fmt.Errorf("version %s is no release that the go command could fetch: name a checkout of the source (--checkout FOLDER)", o.Version)
+		}
+		return o, nil
+	}
+	o.Version = "v0.0.0" // whatever it is called, it is replaced
+	mod, err := os.ReadFile(filepath.Join(o.Checkout, "go.mod"))
+	if err != nil {
+		return o, fmt.Errorf("%s is no checkout of the source: %w", o.Checkout, err)
+	}
+	if !strings.HasPrefix(string(mod), "module "+sourceModule+"\n") {
+		return o, fmt.Errorf("%s is no checkout of the source: its go.mod is not that of %s", o.Checkout, sourceModule)
+	}
+	return o, nil
 }
 
 func fill(dir, name string, o Options) (files []string, err error) {

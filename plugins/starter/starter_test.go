@@ -2,6 +2,7 @@ package starter
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,31 @@ func TestNothingIsOverwritten(t *testing.T) {
 	for _, name := range []string{"", "Weather", "1st", "a-b", "../x", strings.Repeat("n", 40)} {
 		if _, err := Write(filepath.Join(dir, "new"), name, Options{}); err == nil || !strings.Contains(err.Error(), "must be lower case") {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestNothingIsWrittenThatCannotBeBuilt(t *testing.T) {
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.org/other\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name string
+		o    Options
+		want string
+	}{
+		{"a build between releases", Options{Version: "v0.1.0-3-g0ff4922"}, "version v0.1.0-3-g0ff4922 is no release"},
+		{"a build of no version", Options{Version: "(devel)"}, "--checkout FOLDER"},
+		{"a folder that is not there", Options{Checkout: filepath.Join(other, "none")}, "none is no checkout of the source"},
+		{"another module", Options{Checkout: other}, "its go.mod is not that of github.com/hermes-supervisor/hermes-supervisor"},
+	} {
+		dir := filepath.Join(t.TempDir(), "x")
+		if _, err := Write(dir, "x", row.o); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the folder is there: %v", row.name, err)
 		}
 	}
 }

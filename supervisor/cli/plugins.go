@@ -28,10 +28,10 @@ func (p *program) plugins() *cobra.Command {
 started when one of its tools is called, and shut in: it sees the system's libraries, its own folder and what you
 granted.
 All of it works with a running supervisor, whose turns go on, and without one.`,
-		Example: `  hermes-supervisor plugins new weather
+		Example: `  hermes-supervisor plugins new weather --checkout ~/src/hermes-supervisor
   hermes-supervisor plugins add ./weather/weather
   hermes-supervisor plugins info weather
-  hermes-supervisor plugins test weather forecast '{"city":"Oslo"}'`,
+  hermes-supervisor plugins test weather weather_repeat '{"text":"hi"}'`,
 	}, p.pluginsList(), p.pluginsAdd(), p.pluginsRemove(), p.pluginsVerify(), p.pluginsEnable(), p.pluginsDisable(),
 		p.pluginsInfo(), p.pluginsTest(), p.pluginsNew())
 }

@@ -117,7 +117,8 @@ func (p *program) pluginsTest() *cobra.Command {
 		Short: "Start a plugin as a turn would and make a call",
 		Long: `Test starts the plugin shut in, with what it was granted, looks whether it still says of itself what it said when it was
 added, makes the call if one is given, and prints its result. No supervisor and no model is involved.`,
-		Example:           `  hermes-supervisor plugins test weather forecast '{"city":"Oslo"}'`,
+		Example: `  hermes-supervisor plugins test weather
+  hermes-supervisor plugins test weather weather_repeat '{"text":"hi"}'`,
 		Args:              between(1, 3, "the name of a plugin, and perhaps a tool and its arguments"),
 		ValidArgsFunction: p.completePlugins,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -189,7 +190,7 @@ func (p *program) tried(ctx context.Context, client toolv1.ToolClient, e catalog
 }
 
 func testText(w io.Writer, d testDoc) error {
-	text := fmt.Sprintf("%s starts, shut in, and offers %d tools as declared", d.Plugin, d.Tools)
+	text := fmt.Sprintf("%s starts, shut in, and offers %s as declared", d.Plugin, count(int64(d.Tools), "tool", "tools"))
 	switch {
 	case d.Error != "":
 		text = "the call failed: " + d.Error
@@ -225,13 +226,13 @@ func invoke(ctx context.Context, client toolv1.ToolClient, args []string, progre
 }
 
 func (p *program) pluginsNew() *cobra.Command {
-	var o starter.Options
+	o := starter.Options{Version: ipc.Version()}
 	c := &cobra.Command{
 		Use:   "new NAME [FOLDER]",
 		Short: "Write the beginning of a plugin in Go",
 		Long:  "New writes a program with one tool, its module, its test and its README into a new folder, by default one of that name.",
-		Example: `  hermes-supervisor plugins new weather
-  hermes-supervisor plugins new weather --checkout ~/src/hermes-supervisor`,
+		Example: `  hermes-supervisor plugins new weather --checkout ~/src/hermes-supervisor
+  hermes-supervisor plugins new weather ~/src/weather --module example.com/me/weather`,
 		Args: between(1, 2, "a name for the plugin, and perhaps a folder"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := args[len(args)-1]

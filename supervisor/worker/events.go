@@ -18,8 +18,9 @@ const (
 	kindReady      = "worker_ready"      // it serves
 	kindDraining   = "worker_draining"   // it takes no more work
 	kindHung       = "worker_hung"       // it does not answer
-	kindExited     = "worker_exited"     // its process is gone
 	kindRestarting = "worker_restarting" // it will be started again, when is in the fields
+	// KindExited says that its process is gone.
+	KindExited = "worker_exited"
 	// KindFailed says that a start did not succeed.
 	KindFailed = "worker_failed"
 	// KindDegraded says that a worker is out of restarts: it is in the slow lane.
@@ -36,7 +37,7 @@ func (w *Worker) event(kind string, pid int, message string, f fields) {
 	switch kind {
 	case kindHung, KindFailed, KindDegraded:
 		level = hclog.Error
-	case kindExited:
+	case KindExited:
 		level = hclog.Warn
 		if f["cause"] == CausePlanned || f["cause"] == CauseOperator {
 			level = hclog.Info
@@ -62,7 +63,7 @@ func failures(h History) string { return strconv.FormatFloat(h.Failures, 'f', 1,
 func (l *life) report(before machine, ev any) {
 	w, now := l.w, l.m
 	if _, ok := ev.(evExit); ok && before.alive() {
-		w.event(kindExited, l.last.PID, l.last.Message, l.last.fields())
+		w.event(KindExited, l.last.PID, l.last.Message, l.last.fields())
 		l.reportNext(before)
 	}
 	if before.state == now.state {

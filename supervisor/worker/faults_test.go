@@ -122,7 +122,7 @@ func TestWhatAWorkerLeavesBehindEndsWithIt(t *testing.T) {
 				return len(below) > 0
 			})
 			_ = syscall.Kill(worker, syscall.SIGKILL)
-			exit, _ := r.await(0, kindExited)
+			exit, _ := r.await(0, KindExited)
 			if exit.PID != worker {
 				t.Fatalf("exit: %+v", exit)
 			}
@@ -229,7 +229,7 @@ func TestTheLastWordsAreReadHoweverLongItTakes(t *testing.T) {
 	}})
 	t.Cleanup(r.env.Log.Close)
 	r.live(spec("talks-and-dies"))
-	exit, _ := r.await(0, kindExited)
+	exit, _ := r.await(0, KindExited)
 	if exit.Fields["cause"] != CauseCrashed || exit.Message != "panic: the sky is falling" {
 		t.Errorf("it died by %s: %s; its last lines were\n%s", exit.Fields["cause"], exit.Message, exit.Fields["log"])
 	}
@@ -338,7 +338,7 @@ func TestCrashesLeaveNothingBehind(t *testing.T) {
 	n := 0
 	for range cycles {
 		_ = syscall.Kill(w.PID(), syscall.SIGKILL)
-		_, n = r.await(n, kindExited)
+		_, n = r.await(n, KindExited)
 		_, n = r.await(n, kindReady)
 	}
 	close(stop)
@@ -470,7 +470,7 @@ func TestPlainPluginIsServedWithoutMultiplexing(t *testing.T) {
 	n := 0
 	for range 3 {
 		_ = syscall.Kill(w.PID(), syscall.SIGKILL)
-		_, n = r.await(n, kindExited)
+		_, n = r.await(n, KindExited)
 		_, n = r.await(n, kindReady)
 	}
 	w.end()

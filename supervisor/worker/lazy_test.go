@@ -22,7 +22,7 @@ func TestALazyWorkerIsStartedWhenItIsNeededAndRestsMeanwhile(t *testing.T) {
 	w.Wake()
 	_, n := r.await(0, kindReady)
 	w.Rest()
-	e, n := r.await(n, kindExited)
+	e, n := r.await(n, KindExited)
 	if e.Fields["cause"] != CausePlanned || !strings.HasPrefix(e.Message, "idle; ") {
 		t.Errorf("its rest is told as %q, %q", e.Fields["cause"], e.Message)
 	}

@@ -82,7 +82,7 @@ func TestKilledWorkerIsReplacedAtOnce(t *testing.T) {
 	w.awaitReady()
 	first := w.PID()
 	_ = syscall.Kill(first, syscall.SIGKILL)
-	exit, n := r.await(0, kindExited)
+	exit, n := r.await(0, KindExited)
 	if exit.Fields["cause"] != CauseKilled || exit.Fields["signal"] != "SIGKILL" || exit.PID != first || exit.Fields["rss_bytes"] == "0" {
 		t.Errorf("exit: %+v", exit)
 	}
@@ -108,7 +108,7 @@ func TestDeathsHaveCauses(t *testing.T) {
 		t.Run(c.fault, func(t *testing.T) {
 			r := newRig(t)
 			w := r.live(spec(c.fault))
-			exit, _ := r.await(0, kindExited)
+			exit, _ := r.await(0, KindExited)
 			if exit.Fields["cause"] != c.cause || !strings.Contains(exit.Message+"\n"+exit.Fields["log"], c.saying) {
 				t.Errorf("exit: %+v", exit)
 			}
@@ -209,7 +209,7 @@ func TestFrozenWorkerIsFoundAndReplaced(t *testing.T) {
 	first := w.PID()
 	_ = syscall.Kill(first, syscall.SIGSTOP)
 	_, n := r.await(0, kindHung)
-	exit, n := r.await(n, kindExited)
+	exit, n := r.await(n, KindExited)
 	if exit.Fields["cause"] != CauseHung || exit.PID != first {
 		t.Errorf("exit: %+v", exit)
 	}
@@ -266,7 +266,7 @@ func TestDrainHasItsBudget(t *testing.T) {
 	if err := w.Restart(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}
-	if e, _ := r.await(0, kindExited); e.Fields["cause"] != CauseOperator {
+	if e, _ := r.await(0, KindExited); e.Fields["cause"] != CauseOperator {
 		t.Errorf("exit: %+v", e)
 	}
 	w.end()
