@@ -260,15 +260,22 @@ func List(home string) ([]Snapshot, error) {
 // Excess returns those of a list, the newest first, that go when only so many are to stay. One that misses something does not
 // push out a whole one; but where each does, for a damaged file say, they must not fill the disk either.
 func Excess(list []Snapshot, keep int) (old []Snapshot) {
+	return excess(list, keep, func(s Snapshot) bool { return len(s.Missing()) == 0 })
+}
+
+func excess[T any](list []T, keep int, isWhole func(T) bool) (old []T) {
 	whole, partial := 0, 0
-	for _, s := range list {
-		n := &whole
-		if len(s.Missing()) > 0 {
-			n = &partial
+	for _, x := range list {
+		tooMany := false
+		if isWhole(x) {
+			whole++
+			tooMany = whole > keep
+		} else {
+			partial++
+			tooMany = partial > keep || whole >= keep // nobody goes back to it past so many whole ones
 		}
-		*n++
-		if *n > keep || whole > keep {
-			old = append(old, s)
+		if tooMany {
+			old = append(old, x)
 		}
 	}
 	return old

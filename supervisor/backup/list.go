@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"archive/zip"
 	"context"
 	"errors"
 	"fmt"
@@ -65,8 +66,8 @@ func QuickFiles(home string) (list []File, left []LeftOut) {
 	return list, left
 }
 
-// KeepZips removes all but the newest backups with the usual name from a folder, and returns what it removed. Other files are
-// left alone.
+// KeepZips removes all but the newest backups with the usual name from a folder, and returns what it removed. One that something
+// is missing in, or that is no backup, does not push out a whole one: of each kind the newest stay. Other files are left alone.
 func KeepZips(dir string, keep int) (removed []string, err error) {
 	found, _ := filepath.Glob(filepath.Join(scratch.Literal(dir), "hermes-backup-*.zip"))
 	found = slices.DeleteFunc(found, func(path string) bool {
@@ -75,8 +76,9 @@ func KeepZips(dir string, keep int) (removed []string, err error) {
 		return err != nil
 	})
 	slices.Sort(found)
+	slices.Reverse(found)
 	removed = []string{}
-	for _, path := range found[:max(0, len(found)-keep)] {
+	for _, path := range excess(found, keep, isWhole) {
 		if rerr := os.Remove(path); rerr != nil {
 			err = errors.Join(err, fmt.Errorf("remove an old backup: %w", rerr))
 			continue
@@ -84,6 +86,16 @@ func KeepZips(dir string, keep int) (removed []string, err error) {
 		removed = append(removed, path)
 	}
 	return removed, err
+}
+
+// isWhole says that a file is a backup in which nothing is missing.
+func isWhole(path string) bool {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = z.Close() }()
+	return !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == leftOutName })
 }
 
 // ErrRunning says that another backup of the home is being made.

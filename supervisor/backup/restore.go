@@ -30,10 +30,17 @@ var kept = []string{"gateway_state.json", "gateway.pid", "cron.pid", "gateway.lo
 
 // A Restored tells what a restore did.
 type Restored struct {
-	Source string   `json:"source"`
-	Files  []string `json:"files"`
-	Links  []Link   `json:"links"`   // links of the home that files of the backup take the place of
-	Kept   string   `json:"kept_in"` // id of the snapshot with what was there
+	Source string `json:"source"`
+	Contents
+	Links []Link `json:"links"`   // links of the home that files of the backup take the place of
+	Kept  string `json:"kept_in"` // id of the snapshot with what was there
+}
+
+// Contents are what a backup or a snapshot holds. What belongs to a database, its WAL say, is not counted apart.
+type Contents struct {
+	Files   []string  `json:"files"`        // what is restored
+	Skipped []string  `json:"not_restored"` // what tells of processes or can be made again, and is in it nevertheless
+	LeftOut []LeftOut `json:"left_out"`     // what it misses, because it could not be read when it was made
 }
 
 // Check looks whether a database of a backup, which is unpacked at path, is sound. name is its path in the home.
@@ -65,9 +72,8 @@ func Restore(home, source string, now time.Time, check Check) (Restored, error) 
 	}
 	defer func() { _ = work.Remove() }()
 	part := work.Path
-	names, err := unpackChecked(source, part, check)
-	if err == nil {
-		r.Links, err = inTheWay(home, names)
+	if r.Contents, err = unpackChecked(source, part, check); err == nil {
+		r.Links, err = inTheWay(home, r.Files)
 	}
 	if err == nil {
 		err = publish(part, filepath.Join(home, ready+id))
@@ -75,26 +81,45 @@ func Restore(home, source string, now time.Time, check Check) (Restored, error) 
 	if err != nil {
 		return r, fmt.Errorf("restore %s: nothing was changed: %w", source, err)
 	}
-	r.Files, r.Kept, err = apply(home, id)
+	_, r.Kept, err = apply(home, id)
 	return r, err
 }
 
 // unpackChecked unpacks a backup or snapshot into a folder and has its databases checked.
-func unpackChecked(source, to string, check Check) (names []string, err error) {
+func unpackChecked(source, to string, check Check) (c Contents, err error) {
 	unpack := unpackZip
 	if info, err := os.Stat(source); err == nil && info.IsDir() {
 		unpack = unpackSnapshot
 	}
-	names, err = unpack(source, to)
-	if err == nil && len(names) == 0 {
+	c, err = unpack(source, to)
+	if err == nil && len(c.Files) == 0 {
 		err = errors.New("there is nothing in it")
 	}
-	for _, name := range names {
+	for _, name := range c.Files {
 		if err == nil && !isLink(filepath.Join(to, name)) && isDatabase(filepath.Join(to, name), name) {
-			err = check(name, filepath.Join(to, name))
+			err = checkAlone(name, filepath.Join(to, name), check)
 		}
 	}
-	return names, err
+	return c, err
+}
+
+// beside are the ends of names of files that belong to a database.
+var beside = []string{"-wal", "-shm", "-journal"}
+
+func isBeside(name string) bool {
+	return slices.ContainsFunc(beside, func(end string) bool { return strings.HasSuffix(name, ".db"+end) })
+}
+
+// checkAlone has a database checked, and removes what reading it has left beside it: that is not in the backup.
+func checkAlone(name, path string, check Check) error {
+	ends := slices.DeleteFunc(slices.Clone(beside), func(end string) bool { return exists(path + end) })
+	err := check(name, path)
+	for _, end := range ends {
+		if rerr := os.Remove(path + end); !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
 }
 
 // Plan unpacks and checks a backup or snapshot as Restore does, and says what it would do. It needs room as Restore does, in
@@ -109,7 +134,7 @@ func Plan(home, source string, check Check) (r Restored, err error) {
 		return r, fmt.Errorf("restore: %w", err)
 	}
 	defer func() { _ = work.Remove() }()
-	if r.Files, err = unpackChecked(source, work.Path, check); err == nil {
+	if r.Contents, err = unpackChecked(source, work.Path, check); err == nil {
 		r.Links, err = inTheWay(home, r.Files)
 	}
 	if err != nil {
@@ -172,21 +197,31 @@ func describe(dir, id string) error {
 	return writeFile(filepath.Join(dir, manifestName), append(text, '\n'))
 }
 
-func unpackSnapshot(source, to string) (names []string, err error) {
+func unpackSnapshot(source, to string) (c Contents, err error) {
+	s := Snapshot{}
+	text, err := os.ReadFile(filepath.Join(source, manifestName))
+	if err = errors.Join(err, json.Unmarshal(text, &s)); err != nil {
+		s.LeftOut = []LeftOut{unknown(manifestName, err)}
+	}
+	for _, name := range s.FailedDBs {
+		c.LeftOut = append(c.LeftOut, LeftOut{name, "it could not be copied"})
+	}
+	c.LeftOut = append(c.LeftOut, s.LeftOut...)
 	err = filepath.WalkDir(source, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() && e.Type()&fs.ModeSymlink == 0 {
 			return err
 		}
 		name, err := filepath.Rel(source, path)
 		name = filepath.ToSlash(name)
-		if err != nil || name == manifestName || slices.Contains(kept, name) {
+		if err != nil || name == manifestName || strings.HasSuffix(name, ".db-shm") { // which is made again
 			return err
 		}
-		if strings.HasSuffix(name, "-shm") {
-			return nil // made again
+		if slices.Contains(kept, name) {
+			c.Skipped = append(c.Skipped, name)
+			return nil
 		}
-		if !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-journal") {
-			names = append(names, name)
+		if !isBeside(name) {
+			c.Files = append(c.Files, name)
 		}
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
 			return err
@@ -196,32 +231,59 @@ func unpackSnapshot(source, to string) (names []string, err error) {
 		}
 		return copyFile(path, filepath.Join(to, name))
 	})
-	return names, err
+	return c, err
 }
 
 // maxUnpacked bounds what one file of a backup may unpack to: a zip file can claim anything.
 const maxUnpacked = 1 << 40
 
-func unpackZip(source, to string) (names []string, err error) {
+func unpackZip(source, to string) (c Contents, err error) {
 	z, err := zip.OpenReader(source)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	defer func() { _ = z.Close() }()
 	for _, f := range z.File {
 		name := strings.TrimSuffix(f.Name, "/")
 		if !filepath.IsLocal(filepath.FromSlash(name)) {
-			return nil, fmt.Errorf("%q leads out of the home", f.Name)
+			return c, fmt.Errorf("%q leads out of the home", f.Name)
 		}
-		if !f.Mode().IsRegular() || slices.Contains(kept, name) || skipped(name) || strings.HasPrefix(name, "_external/") {
-			continue
+		switch {
+		case name == leftOutName:
+			c.LeftOut = append(c.LeftOut, readLeftOut(f)...)
+		case !f.Mode().IsRegular():
+		case slices.Contains(kept, name) || skipped(name) || strings.HasPrefix(name, "_external/"):
+			c.Skipped = append(c.Skipped, name)
+		default:
+			err = unpackFile(f, filepath.Join(to, filepath.FromSlash(name)))
+			c.Files = append(c.Files, name)
 		}
-		if err := unpackFile(f, filepath.Join(to, filepath.FromSlash(name))); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", name, err)
 		}
-		names = append(names, name)
 	}
-	return names, nil
+	return c, nil
+}
+
+// mostLeftOut bounds the list of what a backup misses: a zip file can hold anything.
+const mostLeftOut = 64 << 20
+
+func readLeftOut(f *zip.File) []LeftOut {
+	in, err := f.Open()
+	if err != nil {
+		return []LeftOut{unknown(f.Name, err)}
+	}
+	defer func() { _ = in.Close() }()
+	var list leftOutList
+	if err := json.NewDecoder(io.LimitReader(in, mostLeftOut)).Decode(&list); err != nil {
+		return append(list.LeftOut, unknown(f.Name, err))
+	}
+	return list.LeftOut
+}
+
+// unknown stands for what cannot be told: what is there can be restored all the same.
+func unknown(name string, err error) LeftOut {
+	return LeftOut{name, "what is missing is not known: " + reason(err)}
 }
 
 func unpackFile(f *zip.File, to string) error {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +44,9 @@ func apply(home, id string) (files []string, kept string, err error) {
 		if err != nil {
 			return err
 		}
-		s.files = append(s.files, filepath.ToSlash(name))
+		if !isBeside(name) {
+			s.files = append(s.files, filepath.ToSlash(name))
+		}
 		return s.put(name)
 	})
 	for n := 1; err == nil && exists(s.snapshot(n)); n++ {
@@ -96,7 +99,7 @@ func (s *swap) keep(name string) error {
 	place := filepath.Join(s.home, name)
 	suffixes := []string{""}
 	if strings.HasSuffix(name, ".db") { // a WAL must never meet another file than its own
-		suffixes = []string{"-wal", "-shm", "-journal", ""}
+		suffixes = append(slices.Clone(beside), "")
 	}
 	var there []string
 	for _, suffix := range suffixes {

@@ -62,6 +62,11 @@ type Zipped struct {
 // leftOutName is the file of a backup that names what it misses; one that misses nothing has none. No file of the home.
 const leftOutName = ".hermes-backup-left-out.json"
 
+// leftOutList is what is in it.
+type leftOutList struct {
+	LeftOut []LeftOut `json:"left_out"`
+}
+
 // Zip writes a whole backup of a home to a new file. Databases are copied to a folder beside the output first, and one that
 // cannot be copied is an error. Another file that cannot be read does not cost the rest: it is named in the result and in the
 // backup.
@@ -299,7 +304,7 @@ func (z *zipper) nameLeftOut() error {
 	if len(z.made.LeftOut) == 0 {
 		return nil
 	}
-	text, err := json.MarshalIndent(map[string]any{"left_out": z.made.LeftOut}, "", "  ")
+	text, err := json.MarshalIndent(leftOutList{z.made.LeftOut}, "", "  ")
 	if err != nil {
 		return err
 	}

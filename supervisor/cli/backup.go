@@ -25,7 +25,7 @@ func (p *program) backup() *cobra.Command {
 		Short: "Copy the home into a zip file, or its stores and settings into a snapshot",
 		Long: `Backup copies everything of the home that cannot be made again. Databases are copied through SQLite, so a backup may be
 made while the supervisor runs, and every message that was acknowledged before it began is in it. In a folder the newest
-three stay (--keep); a FILE that is named is the only one.
+three stay (--keep), and as many that are incomplete, which push out no whole one; a FILE that is named is the only one.
 
 A file that cannot be read does not cost the rest: it is named, also in the backup, and the exit code is 3. A database that
 cannot be read is an error, and no backup is made. Links to folders are not followed; they are named.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,8 @@ func (p *program) restore() *cobra.Command {
 		Short: "Put a backup or a snapshot back into the home",
 		Long: `Restore puts the files of a backup (a zip file) or of a snapshot (its id, see "snapshots list") into the home. The
 databases in it are checked first. What is replaced is not lost: it becomes a snapshot itself. Links in the home are not
-followed: one that is where something of the backup belongs is replaced, and named.
+followed: one that is where something of the backup belongs is replaced, and named. So is what an incomplete backup misses, and
+what is in it but tells of processes: both stay as they are.
 
 No supervisor may run and no program may have a store open. A restore that is killed has either changed nothing or is
 finished by the next start.`,
@@ -123,7 +125,8 @@ func (p *program) restoreFrom(ctx context.Context, home, source string, force bo
 
 func (p *program) tellRestored(r restored, home string) error {
 	if p.output == outputJSON {
-		r.Files, r.Stores, r.Links = append([]string{}, r.Files...), append([]storeChange{}, r.Stores...), append([]backup.Link{}, r.Links...)
+		r.Files, r.Skipped, r.LeftOut = append([]string{}, r.Files...), append([]string{}, r.Skipped...), append([]backup.LeftOut{}, r.LeftOut...)
+		r.Stores, r.Links = append([]storeChange{}, r.Stores...), append([]backup.Link{}, r.Links...)
 		return p.printJSON(r)
 	}
 	for _, s := range r.Stores {
@@ -132,6 +135,7 @@ func (p *program) tellRestored(r restored, home string) error {
 	for _, l := range r.Links {
 		tellLink(p.err, l, r.DryRun)
 	}
+	tellOthers(p.err, r.Contents)
 	if r.DryRun {
 		for _, f := range r.Files {
 			fmt.Fprintln(p.out, printable(f))
@@ -160,4 +164,23 @@ func tellLink(w io.Writer, l backup.Link, dryRun bool) {
 	}
 	fmt.Fprintf(w, "%s %s a link to %s: what the backup has there %s in its place, the link %s kept in the snapshot, and what it leads to not touched\n",
 		printable(l.Name), was, printable(l.Target), is, is)
+}
+
+// tellOthers names what of a backup is not restored, and what it does not have: of these the home has what it had before.
+func tellOthers(w io.Writer, c backup.Contents) {
+	if n := len(c.Skipped); n > 0 {
+		const most = 5 // a backup of Hermes may have a whole cache in it
+		more := ""
+		if n > most {
+			more = fmt.Sprintf(" and %d more", n-most)
+		}
+		fmt.Fprintf(w, "%s in it stay as they are here, as they tell of processes or can be made again: %s%s\n",
+			count(int64(n), "file", "files"), printable(strings.Join(c.Skipped[:min(n, most)], ", ")), more)
+	}
+	for _, l := range c.LeftOut {
+		fmt.Fprintf(w, "not in the backup: %s: %s\n", printable(l.Name), printable(l.Reason))
+	}
+	if n := len(c.LeftOut); n > 0 {
+		fmt.Fprintf(w, "the backup is incomplete: %s could not be read when it was made\n", count(int64(n), "file or folder", "files or folders"))
+	}
 }
