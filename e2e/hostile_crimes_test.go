@@ -26,6 +26,12 @@ var crimes = []crime{
 		answer: "plugin hostile is quarantined: its handshake names .*which is not in its own folder",
 		story:  "death start_failed its handshake names unix \"/tmp/none\""},
 
+	{name: "leaves its start to a child and ends", mode: "daemonise", call: "fine {}",
+		answer: "plugin hostile is quarantined: it ended before its handshake", story: "death start_failed it ended before its handshake.*strays=1"},
+	{name: "closes all that it has open before its handshake", mode: "close_all", call: "fine {}",
+		answer: "plugin hostile did not start: starting; the last time it printed no handshake: no connection within 10s",
+		story:  "death start_failed it printed no handshake"},
+
 	// In a call.
 	{name: "panics in a call", call: "panic {}", answer: "panic failed by a fault of its own: boom in the call",
 		story: "call_failed .*panic.* boom in the call"},
@@ -49,6 +55,15 @@ var crimes = []crime{
 			t.Errorf("%d bytes of log", len(out))
 		}
 	}},
+	{name: "prints 10 GB that are no line", call: `endless_line {"n": 10240}`, answer: "printed", after: func(t *testing.T, c *court) {
+		c.must("plugins", "disable", "hostile") // now the line has an end
+		if out := c.must("ctl", "logs", "-n", "3", "plugin-hostile"); !strings.Contains(out, "xxx") || !strings.Contains(out, "10737") || len(out) > 1<<20 {
+			t.Errorf("%d bytes of log: %.200s … %s", len(out), out, out[max(0, len(out)-200):])
+		}
+	}},
+	{name: "leaves all to a child and ends", call: "daemonise {}", answer: endedDuring, story: "death crashed ended with code 0.*strays=1"},
+	{name: "closes all that it has open, and lives on", call: "close_all {}", answer: endedDuring, story: "death .*"},
+	{name: "fills its folder for temporary files", call: `fill_disk {"n": 200}`, answer: "written"},
 	{name: "fork-bombs", call: `fork_bomb {"n": 9}`, answer: endedDuring, story: "death processes .*it may have 64"},
 
 	// What it returns.
@@ -104,6 +119,30 @@ var crimes = []crime{
 			t.Errorf("its environment: %s", c.said)
 		}
 	}},
+}
+
+// plainCrimes are those against the protocol below gRPC, which can be committed without TLS.
+var plainCrimes = []crime{
+	{name: "answers calls that are not its own", call: "answer_others {}", answer: "answered for others", after: func(t *testing.T, c *court) {
+		if again := c.ask("call: fine {}"); !strings.Contains(again, "all is well") {
+			t.Errorf("the next call: %s", again)
+		}
+	}},
+	{name: "sends half a frame and waits", call: "half_frame {}", answer: endedDuring, story: "death hung did not answer its health checks"},
+}
+
+func TestAPlainPluginCanOnlyHurtItself(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	c := convene(t, courtConfig, false)
+	c.must("plugins", "add", "--yes", "--plain", buildHostile(t, "hostile"))
+	c.ask("call: neighbour_fine {}")
+	for _, cr := range plainCrimes {
+		if !t.Run(cr.name, func(t *testing.T) { c.try(t, cr) }) {
+			t.Logf("supervisor's last output:\n%s", c.out.String())
+		}
+	}
 }
 
 func TestAPluginCanOnlyHurtItself(t *testing.T) {

@@ -217,7 +217,7 @@ func (h *pluginHost) known(e catalogue.Entry, name string) turn.Guest {
 func whyAway(st *controlv1.WorkerStatus) string {
 	why := st.Detail
 	if why == "" && st.LastExit != nil {
-		why = "the last time " + st.LastExit.Message
+		return st.State + "; the last time " + st.LastExit.Message
 	}
 	return strings.TrimSpace(st.State + " " + why)
 }

@@ -48,6 +48,9 @@ func main() {
 			return nil
 		}),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			if os.Getenv("PLUGIN_CLIENT_CERT") == "" { // added with --plain
+				opts = append(opts, grpc.Creds(tapped))
+			}
 			return grpc.NewServer(append(opts, grpc.ForceServerCodec(codec{}), grpc.MaxSendMsgSize(1<<30))...)
 		},
 	})
@@ -75,6 +78,12 @@ func misbehaveFirst() {
 	case "version":
 		fmt.Println("1|99|unix|/tmp/none|grpc|")
 		select {}
+	case "daemonise":
+		if os.Getenv(daemonVariable) == "" {
+			daemonise()
+		}
+	case "close_all":
+		closeAll()
 	case "elsewhere":
 		fmt.Println("1|1|unix|/tmp/none|grpc|")
 		select {}

@@ -88,10 +88,23 @@ func tools() []plugins.Tool {
 		tool("long_result", func(context.Context, settings) (string, error) { return strings.Repeat("long ", 50_000), nil }),
 		tool("environment", func(context.Context, settings) (string, error) { return said(os.Environ()), nil }),
 	}
+	list = append(list, crude()...)
 	for name := range raw {
 		list = append(list, tool(name, func(context.Context, settings) (string, error) { return "", errors.New("raw") }))
 	}
 	return list
+}
+
+// crude are those that go below the protocol, at descriptors and files.
+func crude() []plugins.Tool {
+	return []plugins.Tool{
+		tool("endless_line", endlessLine),
+		tool("half_frame", halfFrame),
+		tool("answer_others", answerOthers),
+		tool("daemonise", func(context.Context, settings) (string, error) { daemonise(); return "", nil }),
+		tool("close_all", func(context.Context, settings) (string, error) { closeAll(); return "", nil }),
+		tool("fill_disk", fillDisk),
+	}
 }
 
 func tool(name string, f func(context.Context, settings) (string, error), options ...plugins.Option) plugins.Tool {
@@ -177,15 +190,33 @@ func floodStderr(_ context.Context, s settings) (string, error) {
 }
 
 // longLine prints a line of n MiB.
-func longLine(_ context.Context, s settings) (string, error) {
+func longLine(ctx context.Context, s settings) (string, error) {
+	if _, err := endlessLine(ctx, s); err != nil {
+		return "", err
+	}
+	_, err := stderr.Write([]byte("\n"))
+	return "printed", err
+}
+
+// endlessLine prints n MiB without the end of a line.
+func endlessLine(_ context.Context, s settings) (string, error) {
 	part := bytes.Repeat([]byte("x"), 1<<20)
 	for range s.N {
 		if _, err := stderr.Write(part); err != nil {
 			return "", err
 		}
 	}
-	_, err := stderr.Write([]byte("\n"))
-	return "printed", err
+	return "printed", nil
+}
+
+// fillDisk writes files of a MiB into its own folder for temporary files until there is no room, at most n.
+func fillDisk(_ context.Context, s settings) (string, error) {
+	for i := range s.N {
+		if err := os.WriteFile(fmt.Sprintf("%s/full-%d", os.TempDir(), i), make([]byte, 1<<20), 0o600); err != nil {
+			return "", err
+		}
+	}
+	return "written", nil
 }
 
 // leakFDs opens n descriptors a second, in the background.
