@@ -7,6 +7,7 @@ The few messages that it needs are described below by field numbers; a field tha
 protobuf has it.
 """
 
+import faulthandler
 import hashlib
 import hmac
 import json
@@ -16,6 +17,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from concurrent import futures
 
 import grpc
@@ -178,8 +180,9 @@ def result_of(tool, arguments, call):
         return M["Result"](error=M["ToolError"](kind=BAD_ARGUMENTS, message=str(e)))
     try:
         return M["Result"](content=TOOLS[tool](call, text))
-    except Exception as e:
-        return M["Result"](error=M["ToolError"](kind=FAILED, message=str(e)))
+    except BaseException as e:  # sys.exit in a tool, too: it would end the thread, and the call would wait for ever
+        traceback.print_exc()
+        return M["Result"](error=M["ToolError"](kind=FAILED, message=str(e) or type(e).__name__))
 
 
 def text_of(arguments):
@@ -232,6 +235,9 @@ def main():
     if len(sys.argv) > 1 or os.environ.get(COOKIE[0]) != COOKIE[1]:
         sys.exit(by_hand(sys.argv[1:]))
     signal.signal(signal.SIGTERM, leave)
+    # What is printed is in the log at once. Python keeps it until there are 8 KiB, and an end by os._exit or a signal loses it.
+    sys.stdout.reconfigure(line_buffering=True)
+    faulthandler.enable(all_threads=False)  # a fault in a library of C says where
     if os.environ.get("HERMES_LIVENESS_FD") == "3":
         threading.Thread(target=wait_for_end_of_supervisor, daemon=True).start()
     plugin = Plugin()
