@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -326,7 +327,7 @@ func (h *pluginHost) remove(ctx context.Context, name string, data bool) error {
 		h.mu.Unlock()
 	}
 	if err := h.cat.Remove(name, data); err != nil {
-		return err
+		return errors.Join(err, h.take(e)) // it is there still, and what is there can be enabled, disabled and called
 	}
 	h.event(kindPluginRemoved, e, "")
 	return nil

@@ -161,15 +161,13 @@ func (c *Catalogue) Remove(name string, withData bool) error {
 	if _, err := c.Get(name); err != nil {
 		return err
 	}
-	if err := c.change(func(entries map[string]Entry) error { delete(entries, name); return nil }); err != nil {
-		return err
-	}
 	if withData {
+		// First, as the lock file takes room: a plugin that has filled the disk must not keep itself there.
 		if err := os.RemoveAll(c.DataDir(name)); err != nil {
 			return fmt.Errorf("remove the data of %s: %w", name, err)
 		}
 	}
-	return nil
+	return c.change(func(entries map[string]Entry) error { delete(entries, name); return nil })
 }
 
 // SetState enables, disables or quarantines a plugin, with the reason for a person.
