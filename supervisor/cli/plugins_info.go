@@ -232,7 +232,7 @@ func (p *program) pluginsNew() *cobra.Command {
 		Short: "Write the beginning of a plugin in Go",
 		Long:  "New writes a program with one tool, its module, its test and its README into a new folder, by default one of that name.",
 		Example: `  hermes-supervisor plugins new weather --checkout ~/src/hermes-supervisor
-  hermes-supervisor plugins new weather ~/src/weather --module example.com/me/weather`,
+  hermes-supervisor plugins new weather ~/src/weather --checkout ~/src/hermes-supervisor --module example.com/me/weather`,
 		Args: between(1, 2, "a name for the plugin, and perhaps a folder"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := args[len(args)-1]

@@ -42,6 +42,9 @@ state.db, start again.`,
 			if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrExists) {
 				return usageError{err}
 			}
+			if err != nil && len(r.Tables) == 0 && report == "" && p.output != outputJSON {
+				return fmt.Errorf("%w\nthe source was not changed", err) // nothing was read of which a table could tell
+			}
 			if werr := p.recovered(r, report, o); werr != nil && err == nil {
 				err = werr
 			}

@@ -121,9 +121,9 @@ func (p *program) systemdShow() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show",
 		Short: "Print the unit file, with a reason for each setting",
-		Long:  "Show prints a unit for this home and this executable. Its times follow from the configuration: print it again after\nsupervisor.drain_timeout has changed.",
-		Example: `  hermes-supervisor systemd show > ~/.config/systemd/user/hermes-supervisor.service
-  systemctl --user daemon-reload && systemctl --user enable --now hermes-supervisor`,
+		Long:  "Show prints a unit for this home and this executable. Its times follow from the configuration: print it again after\nsupervisor.drain_timeout has changed. Install writes it where it belongs.",
+		Example: `  hermes-supervisor systemd show
+  hermes-supervisor systemd show --system | diff /etc/systemd/system/hermes-supervisor.service -`,
 		Args: none,
 		RunE: func(*cobra.Command, []string) error {
 			f.user = !system
