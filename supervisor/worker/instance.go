@@ -111,18 +111,23 @@ func (i *instance) endsWithin(d time.Duration) bool {
 	}
 }
 
-// overWithin waits until there is no process and there will be none. A start that was broken off may still be making one,
-// which then dies at once.
+// overWithin waits until there is no process and there will be none.
 func (i *instance) overWithin(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	return i.over(t.C)
+}
+
+// over is overWithin with a limit that may never come. A start that was broken off may still be making a process, which then
+// dies at once.
+func (i *instance) over(limit <-chan time.Time) bool {
 	if i.connected == nil {
 		return true // nothing was begun
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-i.process.done:
 		return true
-	case <-t.C:
+	case <-limit:
 		return false
 	case <-i.connected:
 	}
@@ -132,7 +137,7 @@ func (i *instance) overWithin(d time.Duration) bool {
 	select {
 	case <-i.process.done:
 		return true
-	case <-t.C:
+	case <-limit:
 		return false
 	}
 }
@@ -140,13 +145,23 @@ func (i *instance) overWithin(d time.Duration) bool {
 // limitKills returns how many processes below the worker the kernel has ended for its limit of memory.
 func (i *instance) limitKills() uint64 { return i.process.group.kills() }
 
-// tidy lets go of all that belonged to the process, which is gone or was never there. go-plugin's own clean-up has a watch
-// on it: it waits without limit for a process that will not end.
+// tidy lets go of all that belonged to the process, which is gone or was never there. One that is slow to end is left to a
+// goroutine of its own, which ends with it: nobody waits for that, and nothing of it is kept for longer.
 func (i *instance) tidy() {
-	if !i.overWithin(i.timing.Kill) {
-		i.log.Error("a process that does not end keeps its connection", "pid", i.id())
+	if i.overWithin(i.timing.Kill) {
+		i.clear()
 		return
 	}
+	i.log.Error("a process that does not end keeps its connection until it does", "pid", i.id())
+	go func() {
+		i.over(nil)
+		i.clear()
+	}()
+}
+
+// clear is tidy for a process that is over. go-plugin's own clean-up has a watch on it: it waits without limit for a process
+// that will not end.
+func (i *instance) clear() {
 	i.process.group.remove() // made for a process that never came
 	i.mu.Lock()
 	server := i.server

@@ -3,6 +3,9 @@ package worker
 import (
 	"context"
 	"net"
+	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 )
 
 // A stuckTransport makes connections whose Close does not return until it is released, as one whose reader sits in a raw read.
@@ -80,4 +85,60 @@ func TestAConnectionThatIsNeverClosedHoldsNobodyUp(t *testing.T) {
 	}
 	close(stuck.release)
 	settles(t, before)
+}
+
+// A start may fail while the machine is so busy that its process is not over within the limit. It ends later, and then all
+// that belonged to it goes: the connection if there was one, the files, the folder of its socket.
+func TestAFailedStartWhoseProcessEndsLateLeavesNothing(t *testing.T) {
+	for name, change := range map[string]func(*Spec){
+		"ended early":     func(s *Spec) { s.Args = []string{"exit"} },
+		"no handshake":    func(s *Spec) { s.Args = []string{"silent"} },
+		"a lie":           func(s *Spec) { s.Args = []string{"liar"} },
+		"old protocol":    func(s *Spec) { s.Args = []string{"old-protocol"} },
+		"another version": func(s *Spec) { s.Path = otherBinary },
+		"refused":         func(s *Spec) { s.Args = []string{"refuse"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			before := measure(t)
+			// Who reads what it says gets no processor: until then it is not over.
+			ends := make(chan struct{})
+			release := sync.OnceFunc(func() { close(ends) })
+			defer release()
+			r.env.Log = logs.NewBook(logs.Options{Redact: func(s string) string {
+				if strings.HasPrefix(s, "panic: ") {
+					<-ends
+				}
+				return s
+			}})
+			r.env.Timing.Start, r.env.Timing.Kill = time.Second, 10*time.Millisecond
+			s := spec()
+			s.Files = func() ([]*os.File, error) {
+				f, err := os.Open("/dev/null")
+				return []*os.File{f}, err
+			}
+			change(&s)
+			s.Env = append(s.Env, "TESTWORKER_SAYS=panic: it takes a while to read this")
+			l := &launcher{spec: s, hooks: r.hooks(), env: r.env, log: r.book.Logger()}
+			l.env.Timing = l.env.Timing.orDefault()
+			b, _, err := l.launch(context.Background(), 1, func(int) {})
+			if err == nil {
+				t.Fatal("it serves")
+			}
+			b.tidy()
+			select {
+			case <-b.done():
+				t.Fatalf("the process is over: this shows nothing (%v)", err)
+			default:
+			}
+			release()
+			<-b.done()
+			until(t, "its folder is gone", func() bool {
+				left, err := os.ReadDir(r.runDir)
+				return err == nil && len(left) == 0
+			})
+			r.env.Log.Close()
+			settles(t, before)
+		})
+	}
 }

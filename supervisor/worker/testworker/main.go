@@ -32,6 +32,9 @@ func main() {
 	if path := os.Getenv("TESTWORKER_FIRST"); path != "" {
 		note(path, strconv.FormatInt(time.Now().UnixNano(), 10))
 	}
+	if words := os.Getenv("TESTWORKER_SAYS"); words != "" {
+		fmt.Fprintln(os.Stderr, words)
+	}
 	faultFromFile()
 	fault := ""
 	if len(os.Args) > 1 {
