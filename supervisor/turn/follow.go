@@ -36,7 +36,7 @@ func (h *Hub) follow(ctx context.Context, turnID, platform string, send func(*tu
 		ev.Seq, ev.TurnId = 1, t.ID
 		return send(ev)
 	}
-	return h.pump(ctx, l.feed, send)
+	return h.pump(ctx, l.feed, h.failing(), send)
 }
 
 // own refuses a gateway the turns of other platforms.
@@ -47,11 +47,11 @@ func own(caller, platform, turnID string) error {
 	return nil
 }
 
-// pump sends the events of a feed until the final one is sent.
-func (h *Hub) pump(ctx context.Context, f *feed, send func(*turnv1.TurnEvent) error) error {
+// pump sends the events of a feed until the final one is sent. It ends too when failed is closed; nil is for a follower that
+// has nobody to tell, and waits.
+func (h *Hub) pump(ctx context.Context, f *feed, failed <-chan struct{}, send func(*turnv1.TurnEvent) error) error {
 	w := f.join()
 	defer f.leave(w)
-	failed := h.failing()
 	for seq := uint64(1); ; {
 		ev, overrun := f.next(w)
 		switch {

@@ -75,7 +75,7 @@ func (g *gateway) show(l *live) {
 	to := &adapterv1.Address{ChatId: l.turn.ChatID, ThreadId: l.turn.ThreadID, ReplyTo: l.turn.MessageID}
 	g.hub.spawn(func() {
 		for {
-			err := g.hub.pump(g.ctx, l.feed, func(ev *turnv1.TurnEvent) error {
+			err := g.hub.pump(g.ctx, l.feed, nil, func(ev *turnv1.TurnEvent) error {
 				if ev.GetFinal() == nil {
 					g.send(&adapterv1.ShowRequest{To: to, Event: ev})
 				}

@@ -123,6 +123,33 @@ func TestAFailedStoreIsToldToWhoeverWaits(t *testing.T) {
 	})
 }
 
+// What a gateway shows is not told that the store has failed: it waits, and goes on when the store is well.
+func TestAFailedStoreDoesNotHaveEventsShownOverAndOver(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		disk := &fullDisk{}
+		r.wrap = func(s Store) Store {
+			disk.Store = s
+			return disk
+		}
+		r.restart()
+		to := &platform{}
+		g := r.gateway("gateway-telegram", to)
+		g.from("a", "1", "hello")
+		disk.broken.Store(true)
+		r.agent("agent-1", lively(obey(never)))
+		r.eventually("the store has failed", func() bool { return len(r.eventsOf("store_failed")) == 1 })
+		time.Sleep(10 * time.Second)
+		to.mu.Lock()
+		shown := len(to.shown)
+		to.mu.Unlock()
+		if shown > 5 {
+			t.Errorf("%d events of a turn that does not move were shown", shown)
+		}
+		disk.broken.Store(false)
+		r.eventually("the chat is answered", func() bool { return len(to.texts("a")) == 1 })
+	})
+}
+
 // A supervisor that was killed may come back to a store that takes no writes. It starts all the same, and goes on with what
 // was left when the store does.
 func TestAStartOnAStoreThatTakesNoWritesIsFinishedLater(t *testing.T) {
