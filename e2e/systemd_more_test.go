@@ -48,9 +48,25 @@ func (h *systemdHost) socketActivated() {
 	if out := h.must("stat", "-c", "%a %U", strings.TrimSpace(h.must("sh", "-c", "ls /run/hermes-supervisor/*/*.sock"))); out != "600 daemon\n" {
 		h.t.Errorf("the socket is %s", out)
 	}
-	h.must("systemctl", "stop", "hermes-supervisor.socket")
-	h.must("env", "SUDO_USER=daemon", "hermes-supervisor", "systemd", "uninstall")
-	h.must("env", "SUDO_USER=daemon", "hermes-supervisor", "systemd", "install", "--now")
+	h.socketTakenAway()
+}
+
+// socketTakenAway shows that an installation that asks for no socket leaves a service that holds its own.
+func (h *systemdHost) socketTakenAway() {
+	pid := h.active("")
+	if out := h.must("env", "SUDO_USER=daemon", "hermes-supervisor", "systemd", "install", "--now"); !strings.Contains(out, "removed /etc/systemd/system/hermes-supervisor.socket") {
+		h.t.Errorf("install said %q", out)
+	}
+	h.active(pid)
+	if out := h.must("hermes-supervisor", "ctl", "status"); !strings.Contains(out, " is ready, ") {
+		h.t.Errorf("without the socket unit:\n%s", out)
+	}
+	if out, err := h.run("systemctl", "is-active", "hermes-supervisor.socket"); err == nil {
+		h.t.Errorf("the socket unit is %s", out)
+	}
+	if out, err := h.run("sh", "-c", "ls /etc/systemd/system/sockets.target.wants /etc/systemd/system/*.socket | grep hermes"); err == nil {
+		h.t.Errorf("left: %s", out)
+	}
 }
 
 // restartedFromAChat shows that /restart ends the supervisor in a way after which systemd starts it, and that the chat is told.

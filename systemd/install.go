@@ -18,9 +18,6 @@ import (
 // ErrEdited says that somebody has changed a unit file since it was written.
 var ErrEdited = errors.New("was edited since it was written")
 
-// ErrForeign says that a unit serves another home than the one it was to be written or removed for.
-var ErrForeign = errors.New("serves another home")
-
 // ErrSlow says that the service manager did not answer in time; what it was asked for may still happen.
 var ErrSlow = errors.New("gave no answer in time")
 
@@ -35,9 +32,12 @@ type Installation struct {
 	Dir   string // where units are
 	User  bool   // of the user's own manager
 	Force bool   // overwrite and remove what somebody has edited
-	// Home is the home whose units these are: a service of another home is neither overwritten nor removed, with Force
-	// neither. Empty: whoever's.
+	// Home is the home whose units these are: a unit of another home, or of another make, is neither overwritten nor removed,
+	// with Force neither. Empty: whoever's.
 	Home string
+	// RunName is the name of the folder of this home's sockets, by which socket units of releases that wrote no home into them
+	// are known.
+	RunName string
 	// Limit bounds each call of the service manager; 0: ten minutes for what waits for the service, one for all else.
 	Limit time.Duration
 	// Run runs systemctl or systemd-analyze and returns what it printed; nil: the programs of this machine.
@@ -58,57 +58,97 @@ func pristine(content []byte) bool {
 	return i >= 0 && bytes.Equal(sealed(content[:i]), content)
 }
 
-// Install writes the files and lets the manager read them. Files that are as they should be are left alone; changed lists
-// those that were written. The manager reads its units again in any case: an installation that was killed may have written them
-// and come no further. A service that runs is restarted if its type or its watchdog has changed. Nothing is written if one of
-// them was edited by hand, or if systemd-analyze refuses one.
-func (in Installation) Install(ctx context.Context, files ...File) (changed []string, err error) {
-	var write []File
-	var restart []string
-	for _, f := range files {
-		old, err := os.ReadFile(filepath.Join(in.Dir, f.Name))
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-		case err != nil:
-			return nil, fmt.Errorf("install %s: %w", f.Name, err)
-		case in.foreign(old) != "":
-			return nil, fmt.Errorf("%s %w, %s: choose another name with --name, or remove it first: systemd uninstall --home %[3]s",
-				filepath.Join(in.Dir, f.Name), ErrForeign, in.foreign(old))
-		case bytes.Equal(old, sealed(f.Text)):
-			continue
-		case !pristine(old) && !in.Force:
-			return nil, fmt.Errorf("%s %w: compare it with `systemd install --print`, put your changes into a drop-in (systemctl edit), then use --force", filepath.Join(in.Dir, f.Name), ErrEdited)
+// Changes are the files that a call has written and removed.
+type Changes struct {
+	Wrote, Removed []string
+}
+
+// Install writes the files and lets the manager read them. Files that are as they should be are left alone. Units named unwanted
+// must not be beside them, as the socket of a service that is to make its own: those that are ours are stopped, disabled and
+// removed. The manager reads its units again in any case: an installation that was killed may have written them and come no
+// further. A service that runs is restarted if its type, its watchdog or who holds its socket has changed. Nothing is written if
+// one of all these files was edited by hand or is not ours, or if systemd-analyze refuses one.
+func (in Installation) Install(ctx context.Context, files []File, unwanted ...string) (done Changes, err error) {
+	write, restart, err := in.compare(files)
+	if err != nil {
+		return done, err
+	}
+	away, err := in.present("install", unwanted)
+	if err != nil {
+		return done, err
+	}
+	if len(write) > 0 {
+		if err := in.verify(ctx, write); err != nil {
+			return done, err
 		}
-		if old != nil && kept(old) != kept(f.Text) {
+		if done.Wrote, err = in.write(write); err != nil {
+			return done, err
+		}
+	}
+	if err := in.reload(ctx); err != nil {
+		return done, err
+	}
+	if len(away) > 0 {
+		if err := in.disable(ctx, away); err != nil {
+			return done, err
+		}
+		restart = nil
+		for _, f := range files { // what runs listens at a file that is gone now
+			restart = append(restart, f.Name)
+		}
+	}
+	for _, name := range restart {
+		if err := in.systemctl(ctx, "try-restart", name); err != nil && !notRunning(err) {
+			return done, err
+		}
+	}
+	// The last step, so that an installation that was killed before it is done again as a whole.
+	done.Removed, err = in.remove(ctx, away)
+	return done, err
+}
+
+// compare returns the files that are not as they should be, sealed, and the services that must be restarted for it.
+func (in Installation) compare(files []File) (write []File, restart []string, err error) {
+	for _, f := range files {
+		path := filepath.Join(in.Dir, f.Name)
+		old, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			write = append(write, File{f.Name, sealed(f.Text)})
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("install %s: %w", f.Name, err)
+		}
+		if err := in.foreign("install", path, old); err != nil {
+			return nil, nil, err
+		}
+		if bytes.Equal(old, sealed(f.Text)) {
+			continue
+		}
+		if !pristine(old) && !in.Force {
+			return nil, nil, fmt.Errorf("%s %w: compare it with `systemd install --print`, put your changes into a drop-in (systemctl edit), then use --force", path, ErrEdited)
+		}
+		if kept(old) != kept(f.Text) {
 			restart = append(restart, f.Name)
 		}
 		write = append(write, File{f.Name, sealed(f.Text)})
 	}
-	if len(write) == 0 {
-		return nil, in.reload(ctx)
-	}
-	if err := in.verify(ctx, write); err != nil {
-		return nil, err
-	}
+	return write, restart, nil
+}
+
+// write puts the files into the folder and returns the paths of those that it came to.
+func (in Installation) write(files []File) (wrote []string, err error) {
 	if err := os.MkdirAll(in.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("install units: %w", err)
 	}
-	for _, f := range write {
+	for _, f := range files {
 		path := filepath.Join(in.Dir, f.Name)
 		if err := replaceFile(path, f.Text); err != nil {
-			return changed, fmt.Errorf("install %s: %w", f.Name, err)
+			return wrote, fmt.Errorf("install %s: %w", f.Name, err)
 		}
-		changed = append(changed, path)
+		wrote = append(wrote, path)
 	}
-	if err := in.reload(ctx); err != nil {
-		return changed, err
-	}
-	for _, name := range restart {
-		if err := in.systemctl(ctx, "try-restart", name); err != nil && !notRunning(err) {
-			return changed, err
-		}
-	}
-	return changed, nil
+	return wrote, nil
 }
 
 // kept returns the lines of a service file that a running service must not be given by a reload of the manager alone: one that gets
@@ -120,25 +160,6 @@ func kept(text []byte) (lines string) {
 		}
 	}
 	return lines
-}
-
-// foreign returns the home that a service file serves if it is not ours, else nothing. A file of another make names none.
-func (in Installation) foreign(text []byte) string {
-	if in.Home == "" {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		start, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
-		if !ok {
-			continue
-		}
-		_, rest, ok := strings.Cut(start, " --home ")
-		word, isRun := strings.CutSuffix(rest, " run")
-		if ok && isRun && word != unitWord(in.Home) {
-			return word
-		}
-	}
-	return ""
 }
 
 // replaceFile writes a file that is whole or the old one at every moment.
@@ -208,10 +229,21 @@ func (in Installation) MakeRoom(ctx context.Context, socket, service string) err
 	return in.systemctl(ctx, "stop", service)
 }
 
-// Uninstall stops and disables the units and removes their files. A file that somebody edited stays unless Force is set.
-// removed lists what went; none of them being there is no error.
+// Uninstall stops and disables the units and removes their files. Nothing is done if one of them was edited, unless Force is set,
+// or is not ours. removed lists what went; none of them being there is no error.
 func (in Installation) Uninstall(ctx context.Context, names ...string) (removed []string, err error) {
-	var paths, there []string
+	there, err := in.present("uninstall", names)
+	if err != nil || len(there) == 0 {
+		return nil, err
+	}
+	if err := in.disable(ctx, there); err != nil {
+		return nil, err
+	}
+	return in.remove(ctx, there)
+}
+
+// present returns which of the units are there. One that may not be removed is an error.
+func (in Installation) present(verb string, names []string) (there []string, err error) {
 	for _, name := range names {
 		path := filepath.Join(in.Dir, name)
 		text, err := os.ReadFile(path)
@@ -219,25 +251,28 @@ func (in Installation) Uninstall(ctx context.Context, names ...string) (removed 
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("uninstall %s: %w", name, err)
+			return nil, fmt.Errorf("%s %s: %w", verb, name, err)
 		}
-		if other := in.foreign(text); other != "" {
-			return nil, fmt.Errorf("%s %w, %s: nothing was stopped or removed; say --home %[3]s if that one is meant, or --name", path, ErrForeign, other)
+		if err := in.foreign(verb, path, text); err != nil {
+			return nil, err
 		}
 		if !pristine(text) && !in.Force {
 			return nil, fmt.Errorf("%s %w: remove it with --force", path, ErrEdited)
 		}
-		paths, there = append(paths, path), append(there, name)
+		there = append(there, name)
 	}
-	if len(paths) == 0 {
+	return there, nil
+}
+
+// remove takes the files of units that are stopped out of the folder, and lets the manager see that they are gone.
+func (in Installation) remove(ctx context.Context, names []string) (removed []string, err error) {
+	if len(names) == 0 {
 		return nil, nil
 	}
-	if err := in.disable(ctx, there); err != nil {
-		return nil, err
-	}
-	for _, path := range paths {
+	for _, name := range names {
+		path := filepath.Join(in.Dir, name)
 		if err := os.Remove(path); err != nil {
-			return removed, fmt.Errorf("uninstall: %w", err)
+			return removed, fmt.Errorf("remove unit: %w", err)
 		}
 		removed = append(removed, path)
 	}

@@ -22,22 +22,32 @@ func recorded(t *testing.T) (*Installation, *[]string) {
 	}}, &ran
 }
 
+// failing is run, of which one verb fails.
+func failing(run func(context.Context, string, ...string) (string, error), verb string, fault error) func(context.Context, string, ...string) (string, error) {
+	return func(ctx context.Context, name string, args ...string) (string, error) {
+		if slices.Contains(args, verb) {
+			return "", fault
+		}
+		return run(ctx, name, args...)
+	}
+}
+
 var unitFile = File{"a.service", []byte("[Service]\nExecStart=/bin/true\n")}
 
 func TestInstallIsIdempotent(t *testing.T) {
 	in, ran := recorded(t)
-	changed, err := in.Install(t.Context(), unitFile)
-	if err != nil || len(changed) != 1 {
+	changed, err := in.Install(t.Context(), []File{unitFile})
+	if err != nil || len(changed.Wrote) != 1 {
 		t.Fatal(changed, err)
 	}
 	if n := len(*ran); n != 2 || (*ran)[1] != "systemctl --user daemon-reload" || !strings.HasPrefix((*ran)[0], "systemd-analyze verify --recursive-errors=no --user ") {
 		t.Errorf("ran %q", *ran)
 	}
-	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 0 || len(*ran) != 3 {
+	if changed, err := in.Install(t.Context(), []File{unitFile}); err != nil || len(changed.Wrote) != 0 || len(*ran) != 3 {
 		t.Errorf("again: %v %v, ran %q", changed, err, *ran)
 	}
 	newer := File{unitFile.Name, append([]byte("# newer\n"), unitFile.Text...)}
-	if changed, err := in.Install(t.Context(), newer); err != nil || len(changed) != 1 {
+	if changed, err := in.Install(t.Context(), []File{newer}); err != nil || len(changed.Wrote) != 1 {
 		t.Errorf("after an upgrade: %v %v", changed, err)
 	}
 	if removed, err := in.Uninstall(t.Context(), "a.socket", unitFile.Name); err != nil || len(removed) != 1 {
@@ -62,13 +72,13 @@ func TestAServiceWhoseWatchdogHasChangedIsRestartedIfItRuns(t *testing.T) {
 		{"another limit", with("WatchdogSec=30"), with("WatchdogSec=30\nLimitNOFILE=1"), false},
 	} {
 		in, ran := recorded(t)
-		if _, err := in.Install(t.Context(), c.from); err != nil {
+		if _, err := in.Install(t.Context(), []File{c.from}); err != nil {
 			t.Fatal(err)
 		}
 		if slices.ContainsFunc(*ran, func(s string) bool { return strings.Contains(s, "try-restart") }) {
 			t.Errorf("%s: restarted when it was installed", c.name)
 		}
-		if _, err := in.Install(t.Context(), c.to); err != nil {
+		if _, err := in.Install(t.Context(), []File{c.to}); err != nil {
 			t.Fatal(err)
 		}
 		if got := (*ran)[len(*ran)-1] == "systemctl --user try-restart a.service"; got != c.restarts {
@@ -82,17 +92,12 @@ func TestAServiceWhoseWatchdogHasChangedIsRestartedIfItRuns(t *testing.T) {
 func TestAnInstallationThatCameNoFurtherThanTheFilesIsFinishedByTheNext(t *testing.T) {
 	in, ran := recorded(t)
 	run := in.Run
-	in.Run = func(ctx context.Context, name string, args ...string) (string, error) {
-		if slices.Contains(args, "daemon-reload") {
-			return "", ErrSlow
-		}
-		return run(ctx, name, args...)
-	}
-	if _, err := in.Install(t.Context(), unitFile); !errors.Is(err, ErrSlow) {
+	in.Run = failing(run, "daemon-reload", ErrSlow)
+	if _, err := in.Install(t.Context(), []File{unitFile}); !errors.Is(err, ErrSlow) {
 		t.Fatal(err)
 	}
 	in.Run = run
-	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 0 || !slices.Contains(*ran, "systemctl --user daemon-reload") {
+	if changed, err := in.Install(t.Context(), []File{unitFile}); err != nil || len(changed.Wrote) != 0 || !slices.Contains(*ran, "systemctl --user daemon-reload") {
 		t.Errorf("changed %v, %v, ran %q", changed, err, *ran)
 	}
 }
@@ -104,7 +109,7 @@ func TestAnInstallationThatIsInterruptedWritesNothing(t *testing.T) {
 		cancel()
 		return "", errors.New("signal: killed")
 	}
-	if _, err := in.Install(ctx, unitFile); err == nil {
+	if _, err := in.Install(ctx, []File{unitFile}); err == nil {
 		t.Error("no error")
 	}
 	if _, err := os.Stat(filepath.Join(in.Dir, unitFile.Name)); !errors.Is(err, os.ErrNotExist) {
@@ -135,7 +140,7 @@ func TestAServiceThatRunsWithoutItsSocketIsStoppedFirst(t *testing.T) {
 
 func TestAnEditedUnitIsOnlyTouchedByForce(t *testing.T) {
 	in, _ := recorded(t)
-	if _, err := in.Install(t.Context(), unitFile); err != nil {
+	if _, err := in.Install(t.Context(), []File{unitFile}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(in.Dir, unitFile.Name)
@@ -147,7 +152,7 @@ func TestAnEditedUnitIsOnlyTouchedByForce(t *testing.T) {
 		if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := in.Install(t.Context(), unitFile); !errors.Is(err, ErrEdited) {
+		if _, err := in.Install(t.Context(), []File{unitFile}); !errors.Is(err, ErrEdited) {
 			t.Errorf("install over %q: %v", edited, err)
 		}
 		if _, err := in.Uninstall(t.Context(), unitFile.Name); !errors.Is(err, ErrEdited) {
@@ -155,7 +160,7 @@ func TestAnEditedUnitIsOnlyTouchedByForce(t *testing.T) {
 		}
 	}
 	in.Force = true
-	if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 1 {
+	if changed, err := in.Install(t.Context(), []File{unitFile}); err != nil || len(changed.Wrote) != 1 {
 		t.Errorf("with force: %v %v", changed, err)
 	}
 }
@@ -165,7 +170,7 @@ func TestAUnitThatSystemdRefusesIsNotWritten(t *testing.T) {
 	in.Run = func(_ context.Context, name string, args ...string) (string, error) {
 		return args[len(args)-1] + ":3: Unknown key name 'Exec'\nother.service: not ours", errors.New("exit status 1")
 	}
-	if _, err := in.Install(t.Context(), unitFile); err == nil || !strings.Contains(err.Error(), "Unknown key name") || strings.Contains(err.Error(), "not ours") {
+	if _, err := in.Install(t.Context(), []File{unitFile}); err == nil || !strings.Contains(err.Error(), "Unknown key name") || strings.Contains(err.Error(), "not ours") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(filepath.Join(in.Dir, unitFile.Name)); !errors.Is(err, os.ErrNotExist) {
@@ -178,7 +183,7 @@ func TestUnitsAreWrittenAndRemovedWhereNoManagerRuns(t *testing.T) {
 	for _, fault := range []error{exec.ErrNotFound, errors.New("exit 1: System has not been booted with systemd as init system")} {
 		in.Run = func(context.Context, string, ...string) (string, error) { return "", fault }
 		in.Dir = t.TempDir()
-		if changed, err := in.Install(t.Context(), unitFile); err != nil || len(changed) != 1 {
+		if changed, err := in.Install(t.Context(), []File{unitFile}); err != nil || len(changed.Wrote) != 1 {
 			t.Errorf("%v: %v %v", fault, changed, err)
 		}
 		if removed, err := in.Uninstall(t.Context(), unitFile.Name); err != nil || len(removed) != 1 {
@@ -200,7 +205,7 @@ func TestAManagerThatGivesNoAnswerIsWaitedForSoLongAndNoLonger(t *testing.T) {
 	if err := in.Enable(t.Context(), "a.service"); !errors.Is(err, ErrSlow) || !strings.Contains(err.Error(), "systemctl --user enable --now a.service: waited 100ms") {
 		t.Errorf("enable: %v", err)
 	}
-	if _, err := in.Install(t.Context(), unitFile); !errors.Is(err, ErrSlow) {
+	if _, err := in.Install(t.Context(), []File{unitFile}); !errors.Is(err, ErrSlow) {
 		t.Errorf("install: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(in.Dir, unitFile.Name), sealed(unitFile.Text), 0o600); err != nil {

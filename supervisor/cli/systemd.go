@@ -158,6 +158,7 @@ func (p *program) systemdInstall() *cobra.Command {
 runs as the user who called sudo, with that user's home where none is named) or with --user into your own.
 It may be called again after an upgrade or a change of the configuration:
 what is as it should be is left alone, and a unit that was edited is not overwritten without --force.
+Without --socket the socket unit of an earlier call is taken away. Units of other homes and of other programs are not touched.
 Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 		Example: `  hermes-supervisor systemd install --user --now
   sudo hermes-supervisor --home /srv/hermes systemd install --now
@@ -175,15 +176,8 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 			if err != nil {
 				return err
 			}
-			changed, err := in.Install(c.Context(), files...)
-			if err != nil {
+			if err := p.install(c.Context(), in, f, files); err != nil {
 				return installError(err)
-			}
-			for _, path := range changed {
-				fmt.Fprintln(p.out, "wrote", printable(path))
-			}
-			if len(changed) == 0 {
-				fmt.Fprintln(p.out, "the units are as they should be")
 			}
 			return p.enable(c.Context(), in, f, now)
 		},
@@ -195,6 +189,25 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 	c.Flags().BoolVar(&print, "print", false, "print the units and write nothing")
 	c.Flags().BoolVar(&force, "force", false, "overwrite units that were edited")
 	return c
+}
+
+// install writes the units, and takes the socket of an earlier installation away where none is asked for.
+func (p *program) install(ctx context.Context, in systemd.Installation, f unitFlags, files []systemd.File) error {
+	var unwanted []string
+	if !f.socket {
+		unwanted = append(unwanted, f.name+".socket")
+	}
+	done, err := in.Install(ctx, files, unwanted...)
+	for _, path := range done.Wrote {
+		fmt.Fprintln(p.out, "wrote", printable(path))
+	}
+	for _, path := range done.Removed {
+		fmt.Fprintln(p.out, "removed", printable(path))
+	}
+	if err == nil && len(done.Wrote)+len(done.Removed) == 0 {
+		fmt.Fprintln(p.out, "the units are as they should be")
+	}
+	return err
 }
 
 // enable starts what was installed, or says how.
@@ -265,7 +278,7 @@ func (p *program) installation(f unitFlags, force bool) (systemd.Installation, e
 	if err != nil {
 		return systemd.Installation{}, err
 	}
-	in := systemd.Installation{Dir: systemFolder, User: f.user, Force: force, Home: home}
+	in := systemd.Installation{Dir: systemFolder, User: f.user, Force: force, Home: home, RunName: config.RunName(home)}
 	if f.user {
 		base, err := os.UserConfigDir()
 		if err != nil {
@@ -281,7 +294,7 @@ func installError(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w\nthe system's units need root: use sudo, or --user for your own service manager", err)
 	}
-	if errors.Is(err, systemd.ErrEdited) || errors.Is(err, systemd.ErrForeign) {
+	if errors.Is(err, systemd.ErrEdited) || errors.Is(err, systemd.ErrForeign) || errors.Is(err, systemd.ErrStranger) {
 		return &kindError{err, ipc.ErrRefused}
 	}
 	if errors.Is(err, systemd.ErrSlow) {

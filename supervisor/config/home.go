@@ -97,7 +97,7 @@ func RunDirIn(base, home string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(base, homeHash(home))
+	dir := filepath.Join(base, RunName(home))
 	if n := len(dir) + 1 + maxSocketName; n > maxSocketPath {
 		return "", invalid("run directory %s is too long: sockets in it would have %d bytes, the system allows %d; choose a shorter one with --run-dir", dir, n, maxSocketPath)
 	}
@@ -176,7 +176,7 @@ func ownersSocket(home string) (path string, found bool) {
 	}
 	owner := ownerOf(info)
 	for _, b := range []string{userBase(owner), tempBase(owner)} {
-		path := SocketPath(filepath.Join(b, homeHash(home)))
+		path := SocketPath(filepath.Join(b, RunName(home)))
 		if info, err := os.Stat(path); err == nil && ownerOf(info) == owner {
 			return path, true
 		}
@@ -225,9 +225,9 @@ func private(dir string) error {
 	return nil
 }
 
-// homeHash names a home in a few characters: run directories must be short. The path is made real first, so that
+// RunName names the run directory of a home in a few characters, as socket paths must be short. The path is made real first, so that
 // two spellings of one home meet.
-func homeHash(home string) string {
+func RunName(home string) string {
 	if abs, err := filepath.Abs(home); err == nil {
 		home = abs
 	}
@@ -262,7 +262,7 @@ func FindSocket(base, home string) (string, error) {
 		bases = []string{b}
 	}
 	for _, b := range bases {
-		path := SocketPath(filepath.Join(b, homeHash(home)))
+		path := SocketPath(filepath.Join(b, RunName(home)))
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
@@ -272,5 +272,5 @@ func FindSocket(base, home string) (string, error) {
 			return path, nil
 		}
 	}
-	return SocketPath(filepath.Join(bases[0], homeHash(home))), nil
+	return SocketPath(filepath.Join(bases[0], RunName(home))), nil
 }

@@ -164,7 +164,7 @@ func TestRootFindsTheSupervisorOfAHomesOwner(t *testing.T) {
 	}
 	base := tempBase(owner)
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	socket := SocketPath(filepath.Join(base, homeHash(home)))
+	socket := SocketPath(filepath.Join(base, RunName(home)))
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		t.Fatal(err)
 	}
