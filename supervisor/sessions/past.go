@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,14 +33,24 @@ const (
 // unseen are the sources whose sessions are no conversations of a person.
 var unseen = []string{"subagent", "tool"}
 
+// conversations is what Past asks of a store. Each call sees it at a later moment: what one has named may be gone for the next.
+type conversations interface {
+	Search(context.Context, store.Search) (store.Found, error)
+	Lineage(ctx context.Context, id string) (string, error)
+	FindSession(ctx context.Context, name string) (store.SessionInfo, error)
+	ListSessions(context.Context, store.Selection) (list []store.SessionInfo, more int, err error)
+	Around(ctx context.Context, session string, message int64, window int, roles []string) (store.Past, error)
+	Ends(ctx context.Context, session string, first, last int, roles []string) (begin, end []store.Message, between int, err error)
+}
+
 // Past is the host service Search over one store.
 type Past struct {
 	hostv1.UnimplementedSearchServer
-	store *store.State
+	store conversations
 }
 
 // NewPast returns the service.
-func NewPast(s *store.State) *Past { return &Past{store: s} }
+func NewPast(s conversations) *Past { return &Past{store: s} }
 
 // rolesOf are those whose messages are wanted.
 func rolesOf(asked []string) ([]string, error) {
@@ -69,35 +80,47 @@ func (p *Past) Discover(ctx context.Context, r *hostv1.DiscoverRequest) (*hostv1
 		return nil, kind(err)
 	}
 	slices.SortStableFunc(found.Hits, func(a, b store.Hit) int { return cron(a) - cron(b) })
-	out := &hostv1.DiscoverResponse{Partial: found.Partial, IndexPercent: uint32(found.Index.Percent())}
+	list, err := p.tell(ctx, found.Hits, roles, r.CurrentSession, bounded(r.Limit, defaultFound, maxFound))
+	if err != nil {
+		return nil, kind(err)
+	}
+	return &hostv1.DiscoverResponse{Found: list, Partial: found.Partial, IndexPercent: uint32(found.Index.Percent())}, nil
+}
+
+// tell reads what belongs to hits, the first of each conversation but that of the session that asks, and at most so many. A hit
+// that is gone by now (its session was deleted, its message taken back) is passed over, and the next of its conversation is told.
+func (p *Past) tell(ctx context.Context, hits []store.Hit, roles []string, asking string, most int) (list []*hostv1.Discovered, err error) {
 	seen, roots := map[string]bool{}, map[string]string{}
-	if r.CurrentSession != "" {
-		if root, err := p.store.Lineage(ctx, r.CurrentSession); err == nil {
+	if asking != "" {
+		if root, err := p.store.Lineage(ctx, asking); err == nil {
 			seen[root] = true
 		}
 	}
-	for _, h := range found.Hits {
-		if len(out.Found) == bounded(r.Limit, defaultFound, maxFound) {
+	for _, h := range hits {
+		if len(list) == most {
 			break
 		}
 		root, known := roots[h.SessionID]
 		if !known {
 			if root, err = p.store.Lineage(ctx, h.SessionID); err != nil {
-				return nil, kind(err)
+				return nil, err
 			}
 			roots[h.SessionID] = root
 		}
 		if seen[root] {
 			continue
 		}
-		seen[root] = true
 		d, err := p.discovered(ctx, h, roles)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		out.Found = append(out.Found, d)
+		seen[root] = true
+		list = append(list, d)
 	}
-	return out, nil
+	return list, nil
 }
 
 func cron(h store.Hit) int {
@@ -109,17 +132,20 @@ func cron(h store.Hit) int {
 
 // discovered is a hit with what was said around it and at the ends of its session.
 func (p *Past) discovered(ctx context.Context, h store.Hit, roles []string) (*hostv1.Discovered, error) {
-	i, err := p.store.FindSession(ctx, h.SessionID)
-	if err != nil {
-		return nil, kind(err)
-	}
 	around, err := p.store.Around(ctx, h.SessionID, h.MessageID, aroundHit, roles)
 	if err != nil {
-		return nil, kind(err)
+		return nil, err
+	}
+	i, err := p.store.FindSession(ctx, h.SessionID)
+	if err == nil && i.ID != h.SessionID || errors.Is(err, store.ErrInvalid) {
+		err = store.ErrNotFound // of one that is gone the id may be the beginning of others
+	}
+	if err != nil {
+		return nil, err
 	}
 	first, last, _, err := p.store.Ends(ctx, h.SessionID, bookend, bookend, roles)
 	if err != nil {
-		return nil, kind(err)
+		return nil, err
 	}
 	return &hostv1.Discovered{
 		Session: pastSession(i), MatchId: h.MessageID, Snippet: h.Snippet, Window: pastMessages(around.Messages, windowText),

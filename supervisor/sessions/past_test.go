@@ -1,8 +1,10 @@
 package sessions_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +59,118 @@ func TestPastConversationsAreDiscovered(t *testing.T) {
 	for _, d := range r.Found {
 		if d.Session.Id == current {
 			t.Error("the conversation that asks is found")
+		}
+	}
+}
+
+// disturbed is a store that other things happen to between two calls.
+type disturbed struct {
+	*store.State
+	before func(call, session string) error
+}
+
+func (d disturbed) Lineage(ctx context.Context, id string) (string, error) {
+	if err := d.before("lineage", id); err != nil {
+		return "", err
+	}
+	return d.State.Lineage(ctx, id)
+}
+
+func (d disturbed) FindSession(ctx context.Context, name string) (store.SessionInfo, error) {
+	if err := d.before("find", name); err != nil {
+		return store.SessionInfo{}, err
+	}
+	return d.State.FindSession(ctx, name)
+}
+
+func (d disturbed) Around(ctx context.Context, session string, message int64, window int, roles []string) (store.Past, error) {
+	if err := d.before("around", session); err != nil {
+		return store.Past{}, err
+	}
+	return d.State.Around(ctx, session, message, window, roles)
+}
+
+func (d disturbed) Ends(ctx context.Context, session string, first, last int, roles []string) ([]store.Message, []store.Message, int, error) {
+	if err := d.before("ends", session); err != nil {
+		return nil, nil, 0, err
+	}
+	return d.State.Ends(ctx, session, first, last, roles)
+}
+
+func discovered(t *testing.T, s interface {
+	Discover(context.Context, *hostv1.DiscoverRequest) (*hostv1.DiscoverResponse, error)
+}) (ids []string) {
+	t.Helper()
+	r, err := s.Discover(t.Context(), &hostv1.DiscoverRequest{Query: "invoice", Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Found {
+		ids = append(ids, d.Session.Id)
+	}
+	return ids
+}
+
+func TestASessionThatIsDeletedDuringASearchCostsNothingElse(t *testing.T) {
+	for _, at := range []string{"lineage", "find", "around", "ends"} {
+		t.Run("before "+at, func(t *testing.T) {
+			s := home(t)
+			before := discovered(t, sessions.NewPast(s))
+			gone, deleted := before[2], false
+			after := discovered(t, sessions.NewPast(disturbed{s, func(call, session string) error {
+				if call == at && session == gone && !deleted {
+					deleted = true
+					_, err := s.DeleteSession(t.Context(), gone)
+					return err
+				}
+				return nil
+			}}))
+			if !deleted || len(after) != len(before) || !slices.Equal(after[:2], before[:2]) || at != "ends" && slices.Contains(after, gone) {
+				t.Errorf("found %v, before %v", after, before)
+			}
+		})
+	}
+}
+
+// of is a store in which nothing is found but in one session.
+type of struct {
+	disturbed
+	session string
+}
+
+func (o of) Search(ctx context.Context, q store.Search) (store.Found, error) {
+	found, err := o.State.Search(ctx, q)
+	found.Hits = slices.DeleteFunc(found.Hits, func(h store.Hit) bool { return h.SessionID != o.session })
+	return found, err
+}
+
+func TestAMessageThatIsGoneHidesNotTheRestOfItsConversation(t *testing.T) {
+	s := home(t)
+	session, looked := discovered(t, sessions.NewPast(s))[0], 0
+	found := discovered(t, sessions.NewPast(of{disturbed{s, func(call, _ string) error {
+		if call != "around" {
+			return nil
+		}
+		if looked++; looked == 1 {
+			return store.ErrNotFound
+		}
+		return nil
+	}}, session}))
+	if looked != 2 || !slices.Equal(found, []string{session}) {
+		t.Errorf("looked %d times and found %v, want %s by its second hit", looked, found, session)
+	}
+}
+
+func TestASearchThatCannotReadTheStoreFails(t *testing.T) {
+	for _, at := range []string{"lineage", "find", "around", "ends"} {
+		p := sessions.NewPast(disturbed{home(t), func(call, _ string) error {
+			if call == at {
+				return store.ErrBusy
+			}
+			return nil
+		}})
+		if _, err := p.Discover(t.Context(), &hostv1.DiscoverRequest{Query: "invoice"}); !errors.Is(err, ipc.ErrBusy) {
+			t.Errorf("%s: %v", at, err)
 		}
 	}
 }
