@@ -98,8 +98,8 @@ func (l *leakWatch) tellBelow(r reading, b *below, v leak.Verdict) {
 	}}
 	text := fmt.Sprintf("not %s itself but a process below it, %s descriptors: %s", r.worker, b.text(), v.Evidence)
 	proc := l.recycle.proc
-	l.recycle.beside(func() {
-		if handles, err := proc.Handles(b.stat.PID); err == nil {
+	l.recycle.beside(func() { // b is the watch's, whose lock is not held here
+		if handles, err := proc.Handles(e.PID); err == nil {
 			e.Fields["top_handles"] = topHandlesOf(handles)
 			text += "; most of them are " + e.Fields["top_handles"]
 		}
