@@ -68,14 +68,18 @@ func vanished(err error, path, name string) bool {
 	return gone(serr)
 }
 
+// ownerOnly are the rights on a copy: its owner can always write it, and run it if the first could be run, as a script of a skill
+// can. What others might do is not brought back.
+func ownerOnly(mode fs.FileMode) fs.FileMode { return 0o600 | mode&0o700 }
+
 // copyFile copies a file that is no database, and makes the copy durable. There is no part of one that cannot be read.
 func copyFile(from, to string) (err error) {
-	in, _, err := open(from)
+	in, info, err := open(from)
 	if err != nil {
 		return &unreadable{err}
 	}
 	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, ownerOnly(info.Mode()))
 	if err != nil {
 		return err
 	}
