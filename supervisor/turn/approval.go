@@ -82,62 +82,94 @@ func (c *call) check() (*toolv1.ToolSpec, *toolv1.CheckResponse, error) {
 // there was one meanwhile, else with a new deadline.
 func (c *call) ask(row *store.Call, verdict *toolv1.CheckResponse) (*toolv1.Result, error) {
 	h, patience := c.hub, c.hub.approvals().Timeout
-	a := store.Approval{
+	q := store.Approval{
 		ID: "ap_" + rand.Text(), TurnID: row.TurnID, CallID: row.CallID, Tool: row.Tool,
 		Summary: cut(verdict.Summary, maxToolError), Reason: cut(verdict.Reason, maxToolError), Deadline: h.now().Add(patience),
 	}
-	if a.Summary == "" {
-		a.Summary = oneLine(summaryOf(c.req.arguments), maxToolError)
+	if q.Summary == "" {
+		q.Summary = oneLine(summaryOf(c.req.arguments), maxToolError)
 	}
-	err := h.persist(c.live.ctx, "request approval", func(ctx context.Context) (err error) {
-		a, err = h.store.RequestApproval(ctx, a)
-		return err
-	})
+	a, err := c.request(q)
 	if err != nil {
-		return nil, wrap(err, "request approval of call %s", row.CallID)
+		return nil, err
 	}
-	if !a.Decided {
-		row.State = store.CallApproval
-		if err := c.save(*row); err != nil {
-			return nil, err
-		}
-		c.live.feed.ask(approvalToProto(a))
-		// Without the summary: a command may hold what does not belong into a journal.
-		h.event("approval_asked", "", row.TurnID, a.Reason, map[string]string{"approval": a.ID, "tool": a.Tool})
-		if a, err = c.await(a); err != nil {
-			return nil, err
-		}
+	if a.Decided {
+		h.decided(a, true) // followers may see it open since the start of this supervisor
+		return verdictOf(a, patience), nil
+	}
+	row.State = store.CallApproval
+	if err := c.save(*row); err != nil {
+		return nil, err
+	}
+	if a, err = c.await(c.put(a, patience), patience); err != nil {
+		return nil, err
 	}
 	return verdictOf(a, patience), nil
 }
 
-// await returns the approval as it is decided: by a person, by silence, or by the end of the turn.
-func (c *call) await(a store.Approval) (store.Approval, error) {
-	silence := time.NewTimer(a.Deadline.Sub(c.hub.now()))
-	defer silence.Stop()
-	by := byTimeout
-	select {
-	case a = <-c.decided:
-		return a, nil
-	case <-silence.C:
-	case <-c.live.ctx.Done():
-		by = byUser // who interrupted the turn does not want it
+// request stores the question, and returns it as it stands.
+func (c *call) request(q store.Approval) (a store.Approval, err error) {
+	err = c.hub.persist(c.live.ctx, "request approval", func(ctx context.Context) (err error) {
+		a, err = c.hub.store.RequestApproval(ctx, q)
+		return err
+	})
+	return a, wrap(err, "request approval of call %s", q.CallID)
+}
+
+// put shows the question to followers, unless it was answered since it was read. Its time begins now and not before the
+// store has it: what a slow store takes would be the person's.
+func (c *call) put(a store.Approval, patience time.Duration) store.Approval {
+	h := c.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(c.decided) > 0 {
+		return a
 	}
-	if c.hub.ctx.Err() != nil {
+	a.Deadline = h.now().Add(patience)
+	c.live.feed.ask(approvalToProto(a))
+	// Without the summary: a command may hold what does not belong into a journal.
+	h.event("approval_asked", "", a.TurnID, a.Reason, map[string]string{"approval": a.ID, "tool": a.Tool})
+	return a
+}
+
+// await returns the approval as it is decided: by a person, by silence, or by the end of the turn.
+func (c *call) await(a store.Approval, patience time.Duration) (store.Approval, error) {
+	silence := time.NewTimer(patience)
+	defer silence.Stop()
+	for {
+		select {
+		case a = <-c.decided:
+			return a, nil
+		case <-c.unheard:
+			if now, err := c.request(a); err == nil && now.Decided {
+				c.hub.decided(now, true)
+				return now, nil
+			}
+		case <-silence.C:
+			return c.refuse(a, byTimeout)
+		case <-c.live.ctx.Done():
+			return c.refuse(a, byUser) // who interrupted the turn does not want it
+		}
+	}
+}
+
+// refuse decides a question that nobody has answered. An answer that came before holds.
+func (c *call) refuse(a store.Approval, by string) (store.Approval, error) {
+	h := c.hub
+	if h.ctx.Err() != nil {
 		return a, errClosing
 	}
+	var d store.Approval
 	var before bool
-	err := c.hub.persist(c.hub.ctx, "decide approval", func(ctx context.Context) (err error) {
-		a, before, err = c.hub.store.DecideApproval(ctx, a.ID, false, by)
+	err := h.persist(h.ctx, "decide approval", func(ctx context.Context) (err error) {
+		d, before, err = h.store.DecideApproval(ctx, a.ID, false, by)
 		return err
 	})
 	if err != nil {
 		return a, wrap(err, "decide approval %s", a.ID)
 	}
-	if !before {
-		c.hub.decided(a)
-	}
-	return a, c.live.ctx.Err()
+	h.decided(d, before)
+	return d, c.live.ctx.Err()
 }
 
 // verdictOf returns nothing for a yes, and what the model reads of a no.
@@ -177,6 +209,9 @@ func (h *Hub) decide(ctx context.Context, id string, approve bool, by, platform 
 	defer cancel()
 	a, before, err := h.store.DecideApproval(wctx, id, approve, by)
 	if err != nil {
+		if !definite(err) {
+			h.unheard()
+		}
 		return false, false, wrap(err, "approval %s", id)
 	}
 	if before {
@@ -184,10 +219,23 @@ func (h *Hub) decide(ctx context.Context, id string, approve bool, by, platform 
 		if err := h.ownTurn(ctx, a.TurnID, platform); err != nil {
 			return false, false, err
 		}
-		return a.Approved, true, nil
 	}
-	h.decided(a)
-	return a.Approved, false, nil
+	h.decided(a, before)
+	return a.Approved, before, nil
+}
+
+// unheard has every call that waits for an answer look for it: the store may have one that it did not confirm.
+func (h *Hub) unheard() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.turns {
+		for _, c := range l.calls {
+			select {
+			case c.unheard <- struct{}{}:
+			default:
+			}
+		}
+	}
 }
 
 // ownApproval refuses a gateway the open approvals of other platforms.
@@ -215,16 +263,18 @@ func (h *Hub) ownTurn(ctx context.Context, turnID, platform string) error {
 	return own(platform, t.Platform, turnID)
 }
 
-// decided tells followers and the call that waits.
-func (h *Hub) decided(a store.Approval) {
-	h.event("approval_decided", "", a.TurnID, "", map[string]string{"approval": a.ID, "approved": fmt.Sprint(a.Approved), "by": a.By})
+// decided tells followers and the call that waits. before says that the answer was stored by an earlier write, which was
+// told of already unless its own answer was lost: then followers still see the question.
+func (h *Hub) decided(a store.Approval, before bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.turns[a.TurnID]
+	if open := l != nil && l.feed.decided(a.ID, a.Approved, a.By); open || !before {
+		h.event("approval_decided", "", a.TurnID, "", map[string]string{"approval": a.ID, "approved": fmt.Sprint(a.Approved), "by": a.By})
+	}
 	if l == nil {
 		return
 	}
-	l.feed.decided(a.ID, a.Approved, a.By)
 	if c := l.calls[a.CallID]; c != nil {
 		select {
 		case c.decided <- a:

@@ -46,6 +46,7 @@ type call struct {
 	result  *toolv1.Result
 	err     error // the call has no result: the store failed, the lease is lost, the hub closes
 	decided chan store.Approval
+	unheard chan struct{} // its question may have been answered without a word of it
 
 	began time.Time
 	shown bool  // followers were told
@@ -104,7 +105,7 @@ func (h *Hub) startCall(l *live, ls *lease, req callRequest) (*call, error) {
 	}
 	c := &call{
 		hub: h, live: l, req: req, fence: ls.fence, began: h.now(),
-		done: make(chan struct{}), decided: make(chan store.Approval, 1), watchers: map[chan string]struct{}{},
+		done: make(chan struct{}), decided: make(chan store.Approval, 1), unheard: make(chan struct{}, 1), watchers: map[chan string]struct{}{},
 	}
 	l.calls[req.id] = c
 	h.spawn(c.run)
@@ -159,13 +160,13 @@ func (c *call) make() (*toolv1.Result, error) {
 }
 
 // begin stores the intent, or finds the call as it was left.
-func (c *call) begin() (store.Call, error) {
-	row := store.Call{
+func (c *call) begin() (row store.Call, err error) {
+	intent := store.Call{
 		TurnID: c.live.id, CallID: c.req.id, Seq: c.req.seq, Tool: c.req.tool, Arguments: c.req.arguments,
 		State: store.CallIntent, ReadOnly: c.hub.tools.lookup(c.req.tool).GetReadOnly(),
 	}
-	err := c.hub.persist(c.live.ctx, "begin call", func(ctx context.Context) (err error) {
-		row, _, err = c.hub.store.BeginCall(ctx, c.fence, row)
+	err = c.hub.persist(c.live.ctx, "begin call", func(ctx context.Context) (err error) {
+		row, _, err = c.hub.store.BeginCall(ctx, c.fence, intent)
 		return err
 	})
 	return row, wrap(err, "begin call %s of turn %s", c.req.id, c.live.id)

@@ -271,11 +271,16 @@ func (f *feed) ask(a *turnv1.ApprovalRequest) {
 	f.push(approvalEvent(a))
 }
 
-func (f *feed) decided(id string, approved bool, by string) {
+// decided shows the answer to a question, and says whether it was open until now.
+func (f *feed) decided(id string, approved bool, by string) (open bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if open = slices.ContainsFunc(f.asked, sameApproval(id)); !open {
+		return false
+	}
 	f.asked = slices.DeleteFunc(f.asked, sameApproval(id))
 	f.push(&turnv1.TurnEvent{Event: &turnv1.TurnEvent_Decision{Decision: &turnv1.ApprovalDecision{ApprovalId: id, Approved: approved, By: by}}})
+	return true
 }
 
 func sameApproval(id string) func(*turnv1.ApprovalRequest) bool {

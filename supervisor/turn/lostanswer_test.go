@@ -13,7 +13,7 @@ import (
 // A mute is a store that does what it is asked and whose answer is lost, as when its deadline passes with the commit under way.
 type mute struct {
 	Store
-	finish, reads atomic.Bool // once each
+	finish, reads, begin, request, decision atomic.Bool // once each
 }
 
 var errNoAnswer = errors.New("no answer in time")
@@ -31,6 +31,30 @@ func (m *mute) Turn(ctx context.Context, id string) (store.Turn, error) {
 		return store.Turn{}, errNoAnswer
 	}
 	return m.Store.Turn(ctx, id)
+}
+
+func (m *mute) BeginCall(ctx context.Context, fence uint64, c store.Call) (store.Call, bool, error) {
+	c, known, err := m.Store.BeginCall(ctx, fence, c)
+	if m.begin.CompareAndSwap(true, false) {
+		return store.Call{}, false, errNoAnswer
+	}
+	return c, known, err
+}
+
+func (m *mute) RequestApproval(ctx context.Context, a store.Approval) (store.Approval, error) {
+	a, err := m.Store.RequestApproval(ctx, a)
+	if m.request.CompareAndSwap(true, false) {
+		return store.Approval{}, errNoAnswer
+	}
+	return a, err
+}
+
+func (m *mute) DecideApproval(ctx context.Context, id string, approve bool, by string) (store.Approval, bool, error) {
+	a, before, err := m.Store.DecideApproval(ctx, id, approve, by)
+	if m.decision.CompareAndSwap(true, false) {
+		return store.Approval{}, false, errNoAnswer
+	}
+	return a, before, err
 }
 
 func (r *rig) muted() *mute {

@@ -116,3 +116,15 @@ func (s *toolServer) Invoke(req *toolv1.InvokeRequest, stream grpc.ServerStreami
 func ok(text string) func(context.Context, *invocation) (*toolv1.Result, error) {
 	return func(context.Context, *invocation) (*toolv1.Result, error) { return &toolv1.Result{Content: text}, nil }
 }
+
+// waitFor is the tool that answers when it is let.
+func waitFor(end <-chan struct{}) func(context.Context, *invocation) (*toolv1.Result, error) {
+	return func(ctx context.Context, in *invocation) (*toolv1.Result, error) {
+		select {
+		case <-end:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return ok("done")(ctx, in)
+	}
+}
