@@ -270,7 +270,7 @@ func (a *adding) ask() error {
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
 		return nil
 	}
-	return &kindError{errors.New("it was not added: the answer was not yes (--yes grants without a question)"), ipc.ErrDenied}
+	return declined("it was not added", "grants")
 }
 
 // listed says permissions in one line.

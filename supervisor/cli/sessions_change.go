@@ -57,8 +57,7 @@ func (p *program) change(ctx context.Context, o *change) error {
 				return p.print(preview, func(w io.Writer) error { return changed(w, preview, "nothing to "+o.verb) })
 			}
 			if !p.confirm(fmt.Sprintf("%s %d sessions for good?", o.verb, len(preview.Sessions))) {
-				fmt.Fprintln(p.err, "nothing was "+o.done)
-				return nil
+				return declined("nothing was "+o.done, o.verb+"s")
 			}
 		}
 		r, err := o.call(client, ctx, o.request)

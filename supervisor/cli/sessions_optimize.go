@@ -158,8 +158,7 @@ A file of a Hermes before schema 23 keeps its number. Newer versions of Hermes t
 				return p.wouldRewrite(c.Context(), home)
 			}
 			if !sure && !p.confirm("build the search index again and rewrite the store?") {
-				fmt.Fprintln(p.err, "nothing was done")
-				return nil
+				return declined("nothing was done", "does it")
 			}
 			path, home, err := p.socket()
 			if err != nil {
