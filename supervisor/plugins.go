@@ -363,17 +363,22 @@ func (h *pluginHost) watch(e store.Event) {
 	if e.Kind != worker.KindDegraded && e.Message != worker.CannotStart {
 		return
 	}
+	// Later it may be on its way again, and have nothing to say.
+	reason := e.Message
+	if m, err := h.fleet.member(e.Worker); err == nil {
+		reason = m.Status().Detail
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name, ok := h.owners[e.Worker]
 	if g := h.guests[name]; !ok || g == nil || g.worker != e.Worker {
 		return
 	}
-	h.spawn(func() { h.quarantine(name, e.Worker) })
+	h.spawn(func() { h.quarantine(name, e.Worker, reason) })
 }
 
 // quarantine keeps a plugin down until a person has looked at it.
-func (h *pluginHost) quarantine(name, workerName string) {
+func (h *pluginHost) quarantine(name, workerName, reason string) {
 	h.changes.Lock()
 	defer h.changes.Unlock()
 	h.mu.Lock()
@@ -381,10 +386,6 @@ func (h *pluginHost) quarantine(name, workerName string) {
 	h.mu.Unlock()
 	if g == nil || g.worker != workerName || g.entry.State != catalogue.Enabled {
 		return // somebody was faster
-	}
-	reason := "out of restarts"
-	if m, err := h.fleet.member(workerName); err == nil {
-		reason = m.Status().Detail
 	}
 	e, err := h.cat.SetState(name, catalogue.Quarantined, reason)
 	if err != nil {

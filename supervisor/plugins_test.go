@@ -252,6 +252,27 @@ func TestAPluginOutOfRestartsIsQuarantinedWithItsReason(t *testing.T) {
 	}
 }
 
+// A change of another plugin may hold a quarantine back until the worker has gone on.
+func TestTheReasonOfAQuarantineIsThatOfItsMoment(t *testing.T) {
+	h := newHostRig(t, quickQuarantine)
+	m := h.added("1")
+	h.mode("exit")
+	h.becomes(m, worker.Idle)
+	h.changes.Lock()
+	m.Wake()
+	h.await("the end of its restarts", of(worker.KindDegraded, "plugin-guest"))
+	h.mode("")
+	err := m.Start(t.Context(), "a test")
+	h.changes.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reason = "it ended before its handshake: ended with code 3"
+	if e := h.await("quarantine", of(kindPluginQuarantined, "plugin-guest")); !strings.Contains(e.Message, reason) {
+		t.Errorf("told is %q", e.Message)
+	}
+}
+
 func TestAChangedProgramIsQuarantinedWithBothSums(t *testing.T) {
 	h := newHostRig(t, "")
 	m := h.added("1")

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
@@ -154,13 +156,14 @@ type stage struct {
 	ghosts *ghosts
 	end    func()
 	mu     sync.Mutex
-	events map[string]int // by kind
+	events map[string]int                     // by kind
+	shown  map[string]*controlv1.WorkerStatus // when the newest of a kind was told
 }
 
 // play runs f with a worker in a bubble of virtual time.
 func play(t *testing.T, s Spec, shape func(*ghost), f func(t *testing.T, s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &stage{ghosts: &ghosts{shape: shape}, events: map[string]int{}}
+		st := &stage{ghosts: &ghosts{shape: shape}, events: map[string]int{}, shown: map[string]*controlv1.WorkerStatus{}}
 		book := logs.NewBook(logs.Options{})
 		defer book.Close()
 		hooks := Hooks{
@@ -168,6 +171,7 @@ func play(t *testing.T, s Spec, shape func(*ghost), f func(t *testing.T, s *stag
 			Event: func(e store.Event) {
 				st.mu.Lock()
 				st.events[e.Kind]++
+				st.shown[e.Kind] = st.Status()
 				st.mu.Unlock()
 			},
 		}
@@ -194,6 +198,28 @@ func (s *stage) happened(kind string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.events[kind]
+}
+
+// Who is told of something looks at the worker to know more, and must not see it as it was before.
+func TestWhoIsToldOfAnEventSeesTheWorkerAfterIt(t *testing.T) {
+	s := Spec{Name: "w", Policy: Policy{Burst: 1, MaxDelay: time.Millisecond}}
+	play(t, s, nil, func(t *testing.T, s *stage) {
+		s.ghosts.mu.Lock()
+		s.ghosts.fails = errors.New("no luck")
+		s.ghosts.mu.Unlock()
+		if st := s.shown[kindReady]; st.State != string(Ready) {
+			t.Errorf("when it serves it is %s", st.State)
+		}
+		s.ghosts.last().die()
+		for s.happened(KindDegraded) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		for kind, want := range map[string]State{KindFailed: Degraded, kindRestarting: Degraded, KindDegraded: Degraded} {
+			if st := s.shown[kind]; st.State != string(want) || !strings.HasPrefix(st.Detail, "no luck") {
+				t.Errorf("at %s it is %s: %q", kind, st.State, st.Detail)
+			}
+		}
+	})
 }
 
 func TestThreeMissedChecksMakeAWorkerFrozen(t *testing.T) {

@@ -102,6 +102,7 @@ func (l *life) apply(ev any) {
 	before := l.m
 	var actions []action
 	l.m, actions = l.m.step(time.Now(), l.w.jitter(), ev)
+	l.publish() // who is told of it may look at the worker
 	l.report(before, ev)
 	for _, a := range actions {
 		l.do(a)
@@ -146,8 +147,8 @@ func (l *life) happened(h happening) {
 	switch h.ev.(type) {
 	case evBorn:
 		l.pid = h.pid
-		l.w.event(kindStarted, h.pid, "", fields{"incarnation": fmt.Sprint(h.incarnation)})
 		l.publish()
+		l.w.event(kindStarted, h.pid, "", fields{"incarnation": fmt.Sprint(h.incarnation)})
 		return
 	case evReady:
 		l.serving(h.body)
