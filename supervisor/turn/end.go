@@ -67,6 +67,11 @@ func (h *Hub) interruptStored(ctx context.Context, turnID string) error {
 func (h *Hub) stopTurn(l *live, reason string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.halt(l, reason)
+}
+
+// halt is stopTurn for callers that hold h.mu.
+func (h *Hub) halt(l *live, reason string) bool {
 	if l.done {
 		return false
 	}

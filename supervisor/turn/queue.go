@@ -331,7 +331,12 @@ func (h *Hub) refresh() {
 			return
 		}
 		for _, t := range open {
-			h.insert(t, 0)
+			if h.ended.has(t.ID) {
+				continue // since it was read
+			}
+			if l := h.insert(t, 0); t.Stopped {
+				h.halt(l, t.StopReason) // by a message whose Accept was not answered either
+			}
 		}
 		h.wake()
 	})
