@@ -12,6 +12,8 @@ const (
 	// maxPartial bounds the text of a running turn that is kept for late followers: earlier steps go first, then the
 	// rest of the current one is cut here and comes with the final reply.
 	maxPartial = 1 << 20
+	// maxKeptSteps bounds the steps of it, over five times what a turn of 90 rounds has: a step costs more than its text.
+	maxKeptSteps = 512
 	// maxDelta bounds the text in one event, well under the message limit.
 	maxDelta = 256 << 10
 	// droppablePending is how far a follower may be behind before it gets no more tool progress.
@@ -22,9 +24,9 @@ const (
 )
 
 // A feed is what can be told of one open turn: its state for those who come late, and its followers. Text is kept once
-// for all of them: a follower's queue holds only a mark that there is more, and it takes all there is when it gets
-// there. So a slow one loses deltas but no text, and costs no memory. It is safe for concurrent use; publishing never
-// waits.
+// for all of them: a follower's queue holds only one mark for each step that there is more of, and it takes all there is
+// when it gets there. So a slow one loses deltas but no text that is still kept, and costs no memory. It is safe for
+// concurrent use; publishing never waits.
 type feed struct {
 	turnID string
 
@@ -50,8 +52,14 @@ type stepText struct {
 type follower struct {
 	wake    chan struct{}
 	pending []item
-	offsets map[*stepText]int
+	read    map[*stepText]*reading
 	overrun bool
+}
+
+// A reading is how far a follower is with a step.
+type reading struct {
+	to     int
+	marked bool // pending has a mark of the step
 }
 
 // An item is an event to send, or a mark that a step has more text.
@@ -69,12 +77,12 @@ func newFeed(turnID string) *feed {
 func (f *feed) join() *follower {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := &follower{wake: make(chan struct{}, 1), offsets: map[*stepText]int{}}
+	w := &follower{wake: make(chan struct{}, 1), read: map[*stepText]*reading{}}
 	if f.begun != nil {
 		w.pending = append(w.pending, item{event: f.begun})
 	}
 	for _, s := range f.steps {
-		w.pending = append(w.pending, item{step: s, late: true})
+		w.mark(item{step: s, late: true})
 	}
 	for _, t := range f.tools {
 		w.pending = append(w.pending, item{event: toolStartedEvent(t)})
@@ -116,6 +124,27 @@ func (f *feed) next(w *follower) (ev *turnv1.TurnEvent, overrun bool) {
 	return nil, w.overrun
 }
 
+// mark queues a mark of a step, unless there is one.
+func (w *follower) mark(it item) {
+	r := w.read[it.step]
+	if r == nil {
+		r = &reading{}
+		w.read[it.step] = r
+	}
+	if !r.marked {
+		r.marked = true
+		w.pending = append(w.pending, it)
+	}
+}
+
+// forget lets go of a step and its mark.
+func (w *follower) forget(s *stepText) {
+	if r := w.read[s]; r != nil && r.marked {
+		w.pending = slices.DeleteFunc(w.pending, func(it item) bool { return it.step == s })
+	}
+	delete(w.read, s)
+}
+
 func (w *follower) pop() {
 	w.pending[0] = item{}
 	if w.pending = w.pending[1:]; len(w.pending) == 0 {
@@ -125,13 +154,15 @@ func (w *follower) pop() {
 
 // delta returns the text of a step that w has not had, and removes the mark once there is no more.
 func (w *follower) delta(it item) *turnv1.TurnEvent {
-	from := w.offsets[it.step]
+	r := w.read[it.step]
+	from := r.to
 	to := min(len(it.step.text), from+maxDelta)
 	for to < len(it.step.text) && to > from && !utf8.RuneStart(it.step.text[to]) {
 		to--
 	}
-	w.offsets[it.step] = to
+	r.to = to
 	if to == len(it.step.text) {
+		r.marked = false
 		w.pop()
 	}
 	if to == from && !(from == 0 && it.step.whole) {
@@ -180,7 +211,7 @@ func (f *feed) started(attempt uint32, worker string) {
 	f.ahead, f.steps, f.bytes = nil, nil, 0
 	for w := range f.followers {
 		w.pending = slices.DeleteFunc(w.pending, func(it item) bool { return it.step != nil })
-		clear(w.offsets)
+		clear(w.read)
 	}
 	f.begun = &turnv1.TurnEvent{Event: &turnv1.TurnEvent_Started{Started: &turnv1.Started{Attempt: attempt, Worker: worker}}}
 	f.push(f.begun)
@@ -194,17 +225,15 @@ func (f *feed) text(d *turnv1.TextDelta) {
 		return
 	}
 	s := f.step(d.Seq, d.Snapshot)
-	for f.bytes+len(d.Text) > maxPartial && f.steps[0] != s {
-		f.bytes -= len(f.steps[0].text)
-		f.steps = f.steps[1:]
+	for (f.bytes+len(d.Text) > maxPartial || len(f.steps) > maxKeptSteps) && f.steps[0] != s {
+		f.forget(f.steps[0])
+		f.steps = slices.Delete(f.steps, 0, 1)
 	}
 	add := cut(d.Text, maxPartial-f.bytes)
 	s.text = append(s.text, add...)
 	f.bytes += len(add)
 	for w := range f.followers {
-		if n := len(w.pending); n == 0 || w.pending[n-1].step != s {
-			w.pending = append(w.pending, item{step: s})
-		}
+		w.mark(item{step: s})
 		w.signal()
 	}
 }
@@ -220,14 +249,17 @@ func (f *feed) step(seq uint32, replace bool) *stepText {
 		f.steps = append(f.steps, s)
 		return s
 	}
-	old := f.steps[at]
-	f.bytes -= len(old.text)
+	f.forget(f.steps[at])
 	f.steps[at] = s
-	for w := range f.followers {
-		w.pending = slices.DeleteFunc(w.pending, func(it item) bool { return it.step == old })
-		delete(w.offsets, old)
-	}
 	return s
+}
+
+// forget takes a step out of what is kept and out of what followers wait for. f.mu must be held.
+func (f *feed) forget(s *stepText) {
+	f.bytes -= len(s.text)
+	for w := range f.followers {
+		w.forget(s)
+	}
 }
 
 func (f *feed) notice(text string) {

@@ -307,3 +307,64 @@ func TestFollowerThatNeverReadsHoldsNobodyUp(t *testing.T) {
 		}
 	})
 }
+
+// A follower that does not read has one mark of each step to come back to, in whatever order the steps are written.
+func TestAStuckFollowerHasOneMarkOfEachStep(t *testing.T) {
+	f := newFeed("turn")
+	f.started(1, "agent-1")
+	stuck := f.join()
+	want := map[uint32]string{}
+	for i := range uint32(10_000) {
+		word := fmt.Sprint(i, " ")
+		f.text(delta(1+i%3, word))
+		want[1+i%3] += word
+		if i%5000 == 0 {
+			f.notice("!")
+		}
+	}
+	if n := len(stuck.pending); n > 6 {
+		t.Errorf("%d items wait for it", n)
+	}
+	s := &screen{t: t}
+	s.drain(f, stuck)
+	f.text(delta(2, "on"))
+	want[2] += "on"
+	s.drain(f, stuck)
+	if fmt.Sprint(s.steps) != fmt.Sprint(want) {
+		t.Error("it does not show all text in order")
+	}
+}
+
+// What is kept of a turn is bounded in steps as it is in bytes, and a follower holds on to nothing of what is not kept.
+func TestKeptStepsAreBounded(t *testing.T) {
+	for name, text := range map[string]*turnv1.TextDelta{
+		"small steps": {Text: "x"}, "empty ones": {Snapshot: true}, "large ones": {Text: strings.Repeat("x", 64<<10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFeed("turn")
+			f.started(1, "agent-1")
+			stuck, quick := f.join(), f.join()
+			s := &screen{t: t}
+			for seq := range uint32(4 * maxKeptSteps) {
+				f.text(&turnv1.TextDelta{Seq: seq, Text: text.Text, Snapshot: text.Snapshot})
+				s.drain(f, quick)
+			}
+			if len(f.steps) > maxKeptSteps || f.bytes > maxPartial {
+				t.Errorf("%d steps of %d bytes are kept", len(f.steps), f.bytes)
+			}
+			for who, w := range map[string]*follower{"the stuck": stuck, "the quick": quick} {
+				if len(w.read) > len(f.steps) || len(w.pending) > len(f.steps)+1 {
+					t.Errorf("%s follower holds %d steps and waits for %d items", who, len(w.read), len(w.pending))
+				}
+			}
+			if len(s.steps) != 4*maxKeptSteps {
+				t.Errorf("the quick follower shows %d steps", len(s.steps))
+			}
+			late := &screen{t: t}
+			late.drain(f, stuck)
+			if len(late.steps) != len(f.steps) || late.steps[4*maxKeptSteps-1] != text.Text {
+				t.Errorf("the stuck follower shows %d steps of %d", len(late.steps), len(f.steps))
+			}
+		})
+	}
+}
