@@ -15,15 +15,15 @@ var access = map[string][]string{
 	"/hermes.host.v1.Turns/Decide":    {RoleGateway},
 
 	"/hermes.host.v1.Turns/ListOpen": {RoleGateway},
-	"/hermes.host.v1.Turns/Retry":    {RoleGateway},
+	"/hermes.host.v1.Turns/Retry":    {RoleGateway, RoleOperator},
 	"/hermes.host.v1.Turns/Steer":    {RoleGateway},
 
-	"/hermes.host.v1.Sessions/Get":      {RoleGateway},
-	"/hermes.host.v1.Sessions/List":     {RoleGateway},
-	"/hermes.host.v1.Sessions/SetTitle": {RoleGateway},
+	"/hermes.host.v1.Sessions/Get":      {RoleGateway, RoleOperator},
+	"/hermes.host.v1.Sessions/List":     {RoleGateway, RoleOperator},
+	"/hermes.host.v1.Sessions/SetTitle": {RoleGateway, RoleOperator},
 	"/hermes.host.v1.Sessions/Bind":     {RoleGateway},
-	"/hermes.host.v1.Sessions/SetModel": {RoleGateway},
-	"/hermes.host.v1.Sessions/Undo":     {RoleGateway},
+	"/hermes.host.v1.Sessions/SetModel": {RoleGateway, RoleOperator},
+	"/hermes.host.v1.Sessions/Undo":     {RoleGateway, RoleOperator},
 	"/hermes.host.v1.Sessions/End":      {RoleGateway},
 
 	"/hermes.host.v1.Confirmations/Ask":    {RoleGateway},

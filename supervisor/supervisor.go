@@ -293,6 +293,7 @@ func (s *supervisor) listen() error {
 		Shutdown: s.end,
 		Register: func(g *grpc.Server) {
 			s.hub.RegisterBoards(g)
+			s.hub.RegisterConversations(g)
 			s.plugins.register(g)
 			controlv1.RegisterMaintenanceServer(g, maintenance.New(s.o.Config.Home, ownStores{s}))
 			controlv1.RegisterBoardStatisticsServer(g, boardStatistics{boards: s.boards})

@@ -290,11 +290,17 @@ func (h *Hub) Leaving(id ipc.Identity) {
 // context of each call (ipc.ServerOptions).
 func (h *Hub) Register(s *grpc.Server) {
 	hostv1.RegisterInboxServer(s, &inboxService{hub: h})
-	hostv1.RegisterTurnsServer(s, &turnsService{hub: h})
 	hostv1.RegisterToolsServer(s, &toolsService{hub: h})
-	hostv1.RegisterSessionsServer(s, &sessionsService{hub: h})
+	h.RegisterConversations(s)
 	hostv1.RegisterConfirmationsServer(s, &confirmationsService{hub: h})
 	h.RegisterBoards(s)
+}
+
+// RegisterConversations adds what chats ask of their conversations: of a gateway's platform on its server, of the terminal's
+// on the control socket.
+func (h *Hub) RegisterConversations(s *grpc.Server) {
+	hostv1.RegisterTurnsServer(s, &turnsService{hub: h})
+	hostv1.RegisterSessionsServer(s, &sessionsService{hub: h})
 }
 
 // enter begins a call from outside that writes; Close waits for its end.

@@ -44,10 +44,10 @@ func (s *inboxService) Accept(ctx context.Context, r *hostv1.AcceptRequest) (*ho
 	}, nil
 }
 
-// platformOf returns the platform of the gateway that calls.
+// platformOf returns the platform of the gateway that calls, or the terminal's of a person at the control socket.
 func platformOf(ctx context.Context) (string, error) {
 	id, ok := ipc.IdentityFrom(ctx)
-	if !ok || id.Role != ipc.RoleGateway || id.Platform == "" {
+	if !ok || id.Role != ipc.RoleGateway && id.Role != ipc.RoleOperator || id.Platform == "" {
 		return "", fmt.Errorf("%s is the gateway of no platform: %w", id.Worker, ipc.ErrDenied)
 	}
 	return id.Platform, nil
@@ -66,20 +66,20 @@ func ownKey(platform, key string) (string, error) {
 	return prefix + "key:" + key, nil
 }
 
-// ownSession refuses a gateway the sessions of other platforms.
-func (h *Hub) ownSession(ctx context.Context, platform, id string) error {
-	if id == "" {
+// ownSession refuses a gateway the sessions of other platforms. Whoever has the control socket may go on with any.
+func (h *Hub) ownSession(ctx context.Context, platform, session string) error {
+	if session == "" {
 		return nil
 	}
-	if err := checkID("session_id", id); err != nil {
+	if err := checkID("session_id", session); err != nil {
 		return err
 	}
-	known, err := h.store.Session(ctx, id)
+	known, err := h.store.Session(ctx, session)
 	if err != nil {
-		return wrap(err, "session %s", id)
+		return wrap(err, "session %s", session)
 	}
-	if known.Source != platform {
-		return fmt.Errorf("session %s is not of platform %s: %w", id, platform, ipc.ErrDenied)
+	if id, _ := ipc.IdentityFrom(ctx); known.Source != platform && id.Role != ipc.RoleOperator {
+		return fmt.Errorf("session %s is not of platform %s: %w", session, platform, ipc.ErrDenied)
 	}
 	return nil
 }

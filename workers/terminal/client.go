@@ -20,23 +20,28 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 )
 
 // A Message is what a person wrote, to be answered once.
 type Message struct {
 	ID         string // the same id is the same message
-	ChatID     string // empty: the terminal's usual chat
+	ChatID     string
 	Text       string
 	SessionID  string // empty: the chat's current one
 	NewSession bool
 	User       string
+	// Retry asks for the last message of the session again: it has no text of its own.
+	Retry bool
 }
 
 // A Client asks the supervisor behind a control socket.
 type Client struct {
-	chat  controlv1.ChatClient
-	sleep func(ctx context.Context, d time.Duration) error
+	chat     controlv1.ChatClient
+	sessions hostv1.SessionsClient
+	turns    hostv1.TurnsClient
+	sleep    func(ctx context.Context, d time.Duration) error
 	// patience is how long a supervisor may be gone; 0 means for ever.
 	patience time.Duration
 	now      func() time.Time
@@ -66,7 +71,8 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 // NewClient returns a client over conn that waits for a lost supervisor as long as patience allows, 0 for ever.
 func NewClient(conn grpc.ClientConnInterface, patience time.Duration) *Client {
 	return &Client{
-		chat: controlv1.NewChatClient(conn), patience: patience, now: time.Now, sleep: sleep,
+		chat: controlv1.NewChatClient(conn), sessions: hostv1.NewSessionsClient(conn), turns: hostv1.NewTurnsClient(conn),
+		patience: patience, now: time.Now, sleep: sleep,
 		gone: func(error) {}, back: func() {},
 	}
 }
@@ -93,13 +99,10 @@ type Follower interface {
 // Ask sends m and follows its turn to the end. It returns an error when ctx ends, when the supervisor refuses the
 // message, or when it is gone longer than patience.
 func (c *Client) Ask(ctx context.Context, m Message, f Follower) (*turnv1.Final, error) {
-	req := &controlv1.SendRequest{
-		ChatId: m.ChatID, MessageId: m.ID, Text: m.Text, SessionId: m.SessionID, NewSession: m.NewSession, UserName: m.User,
-	}
 	var lostAt time.Time
 	accepted := ""
 	for try := 0; ; try++ {
-		final, err := c.once(ctx, req, f, func(turnID string) {
+		final, err := c.once(ctx, m, f, func(turnID string) {
 			if accepted = turnID; !lostAt.IsZero() {
 				c.back()
 			}
@@ -133,14 +136,14 @@ func gaveUp(err error, turnID string, after time.Duration) error {
 }
 
 // once sends the message, again or not, and follows until the end or a failure.
-func (c *Client) once(ctx context.Context, req *controlv1.SendRequest, f Follower, connected func(turnID string)) (*turnv1.Final, error) {
-	r, err := c.chat.Send(ctx, req)
+func (c *Client) once(ctx context.Context, m Message, f Follower, connected func(turnID string)) (*turnv1.Final, error) {
+	turn, session, err := c.send(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	connected(r.TurnId)
-	f.Accepted(r.TurnId, r.SessionId)
-	stream, err := c.chat.Follow(ctx, &controlv1.FollowRequest{TurnId: r.TurnId})
+	connected(turn)
+	f.Accepted(turn, session)
+	stream, err := c.chat.Follow(ctx, &controlv1.FollowRequest{TurnId: turn})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +152,7 @@ func (c *Client) once(ctx context.Context, req *controlv1.SendRequest, f Followe
 		switch {
 		case errors.Is(err, io.EOF):
 			// The end of a stream without a final event is a supervisor that goes.
-			return nil, fmt.Errorf("turn %s: %w before its end", r.TurnId, ipc.ErrGone)
+			return nil, fmt.Errorf("turn %s: %w before its end", turn, ipc.ErrGone)
 		case err != nil:
 			return nil, err
 		}
@@ -158,6 +161,20 @@ func (c *Client) once(ctx context.Context, req *controlv1.SendRequest, f Followe
 		}
 		f.Show(ev)
 	}
+}
+
+// send hands a message over and returns what it became. The same message again is answered as the first time.
+func (c *Client) send(ctx context.Context, m Message) (turn, session string, err error) {
+	if m.Retry {
+		r, err := c.turns.Retry(ctx, &hostv1.RetryRequest{
+			Place: &hostv1.Place{ChatId: m.ChatID, ChatType: "dm", SessionId: m.SessionID}, MessageId: m.ID, UserName: m.User,
+		})
+		return r.GetTurnId(), r.GetSessionId(), err
+	}
+	r, err := c.chat.Send(ctx, &controlv1.SendRequest{
+		ChatId: m.ChatID, MessageId: m.ID, Text: m.Text, SessionId: m.SessionID, NewSession: m.NewSession, UserName: m.User,
+	})
+	return r.GetTurnId(), r.GetSessionId(), err
 }
 
 // again says whether the same call may do better later.

@@ -210,7 +210,7 @@ func TestANoticeIsShownOnceAndAcknowledgedEachTime(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.client(t).Notices(ctx, "", func(text string) { shown = append(shown, text) })
+		s.client(t).Notices(ctx, mainChat, func(text string) { shown = append(shown, text) })
 	}()
 	acknowledged := func(n int) {
 		t.Helper()

@@ -17,6 +17,9 @@ import (
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 )
 
+// mainChat is the chat of those who talk.
+const mainChat = "main"
+
 // queryChat is the chat of single questions. They are apart from the person's conversation, so that a script neither
 // waits for it nor writes into it.
 const queryChat = "query"
@@ -104,7 +107,7 @@ func run(ctx context.Context, o options, in, out, errOut *os.File) error {
 	defer stop()
 	c := &conversation{
 		client: NewClient(conn, 0), signals: signals, now: time.Now,
-		user: os.Getenv("USER"), sessionID: o.session, fresh: o.fresh,
+		user: os.Getenv("USER"), chatID: mainChat, sessionID: o.session, fresh: o.fresh,
 	}
 	if o.query != "" {
 		return c.query(ctx, o, in, out, errOut)

@@ -53,7 +53,7 @@ func TestOneQuestionPrintsTheReplyAlone(t *testing.T) {
 	if out, _, code := s.output("from\nstdin\n", "-q", "-", "--session", "x"); out != "hello\nyou\n" || code != 0 {
 		t.Errorf("stdout %q, exit %d", out, code)
 	}
-	if r := s.requests()[2]; r.ChatId != "" || r.NewSession || r.Text != "from\nstdin" || r.SessionId != "x" {
+	if r := s.requests()[2]; r.ChatId != mainChat || r.NewSession || r.Text != "from\nstdin" || r.SessionId != "x" {
 		t.Errorf("sent %v", r)
 	}
 }
@@ -94,8 +94,8 @@ func TestAQuestionThatMayNotBeAskedIsAnErrorWithItsCode(t *testing.T) {
 func TestLinesAreMessagesWhereInputIsNoTerminal(t *testing.T) {
 	s := newServer(t, nil)
 	s.script = func(turn string, out func(*turnv1.TurnEvent) error) error { return out(completed("reply of " + turn)) }
-	out, errOut, code := s.output("one\n\n/session\n/new\ntwo\nlast without end")
-	want := "reply of turn-1\n(session: the current one of this chat)\n(the next message begins a new session)\nreply of turn-2\nreply of turn-3\n"
+	out, errOut, code := s.output("one\n\n/new\ntwo\nlast without end")
+	want := "reply of turn-1\n(the next message begins a new session)\nreply of turn-2\nreply of turn-3\n"
 	if out != want || errOut != "" || code != 0 {
 		t.Errorf("stdout %q, stderr %q, exit %d", out, errOut, code)
 	}
@@ -255,7 +255,7 @@ func TestAPersonChats(t *testing.T) {
 	}
 	p.sees(promptText)
 	p.types("/help\r")
-	p.sees("/new      begin a new session")
+	p.sees("begin a new session, with this message")
 	p.sees(promptText)
 	p.types("\x04")
 	if code := p.ends(); code != 0 {

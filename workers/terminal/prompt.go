@@ -141,7 +141,7 @@ func (c *conversation) interactive(ctx context.Context, p *prompt) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
-	for _, chat := range []string{"", queryChat} {
+	for _, chat := range []string{mainChat, queryChat} {
 		background.Go(func() {
 			c.client.Notices(ctx, chat, func(text string) { p.notice(c.screen, text) })
 		})
@@ -197,13 +197,13 @@ func (c *conversation) answer(ctx context.Context, text string) (leave bool, err
 	if strings.TrimSpace(text) == "" {
 		return false, nil
 	}
-	switch c.command(text) {
-	case quit:
+	handled, err := c.command(ctx, text)
+	if errors.Is(err, errQuit) {
 		return true, nil
-	case handled:
-		return false, nil
 	}
-	_, err = c.ask(ctx, text)
+	if !handled {
+		_, err = c.ask(ctx, text)
+	}
 	if err != nil && !errors.Is(err, errLeft) && ctx.Err() == nil {
 		c.screen.tell(fmt.Sprintf("! %v", err))
 		err = nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(os.Args[1:]))
 	}
 	if path := os.Getenv(asServer); path != "" {
-		s := &chatServer{path: path, changed: make(chan struct{})}
+		s := &chatServer{path: path, changed: make(chan struct{}), desk: &deskServer{}}
 		s.start()
 		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
 		os.Exit(0)
@@ -59,6 +60,7 @@ type chatServer struct {
 	refuse      error
 	script      func(turn string, out func(*turnv1.TurnEvent) error) error
 	changed     chan struct{}
+	desk        *deskServer
 
 	life sync.Mutex // of the fields below
 	grpc *grpc.Server
@@ -73,7 +75,7 @@ func newServer(t *testing.T, script func(turn string, out func(*turnv1.TurnEvent
 	}
 	s := &chatServer{
 		t: t, path: filepath.Join(dir, "control.sock"), term: "xterm", script: script,
-		turns: map[string]string{}, decided: map[string]bool{}, changed: make(chan struct{}),
+		turns: map[string]string{}, decided: map[string]bool{}, changed: make(chan struct{}), desk: &deskServer{},
 	}
 	s.start()
 	t.Cleanup(func() { s.kill(); _ = os.RemoveAll(dir) })
@@ -93,6 +95,8 @@ func (s *chatServer) start() {
 	controlv1.RegisterChatServer(g, s)
 	controlv1.RegisterControlServer(g, s)
 	controlv1.RegisterOperationsServer(g, pastServer{})
+	hostv1.RegisterSessionsServer(g, s.desk)
+	hostv1.RegisterTurnsServer(g, s.desk)
 	s.grpc, s.done = g, done
 	go func() { defer close(done); _ = g.Serve(l) }()
 }
@@ -164,7 +168,7 @@ func (s *chatServer) Decide(_ context.Context, r *controlv1.DecideRequest) (*con
 }
 
 func (s *chatServer) Notices(r *controlv1.NoticesRequest, out grpc.ServerStreamingServer[controlv1.OutboxNotice]) error {
-	if r.ChatId != "" {
+	if r.ChatId != mainChat {
 		<-out.Context().Done()
 		return nil
 	}

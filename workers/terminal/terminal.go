@@ -65,8 +65,15 @@ func (b *breaks) forget() {
 	b.last = time.Time{}
 }
 
-// ask sends one message and shows its turn. Ctrl-C interrupts it; a second one within leaveWithin returns errLeft.
+// ask sends one message and shows its turn.
 func (c *conversation) ask(ctx context.Context, text string) (*turnv1.Final, error) {
+	return c.follow(ctx, Message{
+		ID: rand.Text(), ChatID: c.chatID, Text: strings.ToValidUTF8(text, "\uFFFD"), SessionID: c.sessionID, NewSession: c.fresh, User: c.user,
+	})
+}
+
+// follow shows the turn of a message. Ctrl-C interrupts it; a second one within leaveWithin returns errLeft.
+func (c *conversation) follow(ctx context.Context, m Message) (*turnv1.Final, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.screen.begin()
@@ -81,9 +88,7 @@ func (c *conversation) ask(ctx context.Context, text string) (*turnv1.Final, err
 			cancel()
 		}
 	})
-	final, err := c.client.Ask(ctx, Message{
-		ID: rand.Text(), ChatID: c.chatID, Text: strings.ToValidUTF8(text, "\uFFFD"), SessionID: c.sessionID, NewSession: c.fresh, User: c.user,
-	}, t)
+	final, err := c.client.Ask(ctx, m, t)
 	cancel()
 	watching.Wait()
 	t.approver.end()
@@ -187,52 +192,15 @@ func (c *conversation) lines(ctx context.Context) error {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if done := c.command(text); done != handled {
-			if done == quit {
-				return nil
-			}
-			if _, err := c.ask(ctx, text); err != nil {
-				return err
-			}
+		handled, err := c.command(ctx, text)
+		if errors.Is(err, errQuit) {
+			return nil
+		}
+		if !handled {
+			_, err = c.ask(ctx, text)
+		}
+		if err != nil {
+			return err
 		}
 	}
-}
-
-// What became of a line that may be a command.
-type verdict int
-
-const (
-	message verdict = iota // it is none
-	handled
-	quit
-)
-
-const help = `/new      begin a new session with the next message
-/session  show which session is asked
-/quit     leave (so do Ctrl-D, and Ctrl-C twice)
-/help     this
-
-A line that ends with \ goes on in the next one; a pasted text is one message. Ctrl-C stops an answer.`
-
-// command obeys a line that begins with a slash. An unknown one is said to be none, so that a path can be sent.
-func (c *conversation) command(line string) verdict {
-	switch strings.TrimSpace(line) {
-	case "/quit", "/exit", "/q":
-		return quit
-	case "/new":
-		c.fresh, c.sessionID = true, ""
-		c.screen.tell("(the next message begins a new session)")
-		return handled
-	case "/session":
-		session := c.sessionID
-		if session == "" {
-			session = "the current one of this chat"
-		}
-		c.screen.tell("(session: " + session + ")")
-		return handled
-	case "/help", "/?":
-		c.screen.tell(help)
-		return handled
-	}
-	return message
 }

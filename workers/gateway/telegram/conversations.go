@@ -1,26 +1,15 @@
 package telegram
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
-)
-
-const (
-	// listedSessions are shown; searchedSessions are looked through for a name.
-	listedSessions   = 10
-	searchedSessions = 100
-	// maxUndo bounds what one /undo takes back, so that a slip of the finger does not empty a conversation.
-	maxUndo = 20
-	// maxTold is how much of a message is repeated to say which one is meant, in runes.
-	maxTold = 80
+	"github.com/hermes-supervisor/hermes-supervisor/workers/chat"
 )
 
 const stillRunning = "Something is still running here. Wait for it, or end it with /stop."
@@ -39,42 +28,11 @@ func (a *Adapter) session(ctx context.Context, p place) (*hostv1.SessionInfo, er
 	return s, err
 }
 
-// nameOf is what a person calls a session.
-func nameOf(s *hostv1.SessionInfo) string {
-	if s.Title != "" {
-		return "“" + s.Title + "”"
-	}
-	if s.Preview != "" {
-		return "“" + short(s.Preview) + "”"
-	}
-	return s.Id
-}
+// nameOf is what a person calls a session, as Markdown.
+func nameOf(s *hostv1.SessionInfo) string { return plainWords(chat.Name(s)) }
 
-func modelOf(s *hostv1.SessionInfo) string { return cmp.Or(s.Model, "as configured") }
-
-// short is the beginning of a text on one line.
-func short(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if runes := []rune(s); len(runes) > maxTold {
-		s = string(runes[:maxTold]) + "…"
-	}
-	return s
-}
-
-// words is what an error of the supervisor says to a person: what follows its kind, if anything does.
-func words(err error) string {
-	said := err.Error()
-	var r *ipc.RemoteError
-	if errors.As(err, &r) {
-		said = r.Error()
-	}
-	for _, kind := range []error{ipc.ErrRefused, ipc.ErrNotFound, ipc.ErrInvalid, ipc.ErrExists, ipc.ErrDenied} {
-		if _, reason, ok := strings.Cut(said, kind.Error()+": "); ok {
-			return plainWords(reason)
-		}
-	}
-	return plainWords(said)
-}
+// words is what an error of the supervisor says to a person, as Markdown.
+func words(err error) string { return plainWords(chat.Words(err)) }
 
 // refused answers an error by which the supervisor said no for good. Any other is returned, to be tried again.
 func (a *Adapter) refused(ctx context.Context, in *incoming, err error) error {
@@ -120,17 +78,8 @@ func (a *Adapter) doRetry(ctx context.Context, in *incoming, _ string) error {
 	return nil // its answer is what is seen of it
 }
 
-// count reads how many exchanges are to be taken back. ok is false if it is no such number.
-func count(args string) (n int, ok bool) {
-	if args == "" {
-		return 1, true
-	}
-	n, err := strconv.Atoi(args)
-	return n, err == nil && n >= 1 && n <= maxUndo
-}
-
 func (a *Adapter) confirmUndo(ctx context.Context, in *incoming, args string) (string, error) {
-	n, ok := count(args)
+	n, ok := chat.Count(args)
 	s, err := a.session(ctx, in.place)
 	switch {
 	case err != nil || !ok || s == nil || s.Messages == 0:
@@ -142,9 +91,9 @@ func (a *Adapter) confirmUndo(ctx context.Context, in *incoming, args string) (s
 }
 
 func (a *Adapter) doUndo(ctx context.Context, in *incoming, args string) error {
-	n, ok := count(args)
+	n, ok := chat.Count(args)
 	if !ok {
-		return a.answer(ctx, in, fmt.Sprintf("Write how many messages to take back, 1 to %d.", maxUndo))
+		return a.answer(ctx, in, fmt.Sprintf("Write how many messages to take back, 1 to %d.", chat.MaxUndo))
 	}
 	r, err := a.host.Undo(ctx, &hostv1.UndoRequest{Place: in.place.at(), MessageId: in.id, Count: uint32(n)})
 	switch {
@@ -158,7 +107,7 @@ func (a *Adapter) doUndo(ctx context.Context, in *incoming, args string) error {
 	return a.answer(ctx, in, fmt.Sprintf("Taken back: %d messages with their answers, from %s on.", r.Exchanges, quote(r.Text)))
 }
 
-func quote(s string) string { return "“" + plainWords(short(s)) + "”" }
+func quote(s string) string { return plainWords(chat.Quote(s)) }
 
 func (a *Adapter) doTitle(ctx context.Context, in *incoming, args string) error {
 	if args == "" {
@@ -171,7 +120,7 @@ func (a *Adapter) doTitle(ctx context.Context, in *incoming, args string) error 
 		case s.Title == "":
 			return a.answer(ctx, in, "This conversation has no name. `/title` and a name gives it one.")
 		}
-		return a.answer(ctx, in, "This conversation is "+plainWords(nameOf(s))+".")
+		return a.answer(ctx, in, "This conversation is "+nameOf(s)+".")
 	}
 	s, err := a.host.SetTitle(ctx, &hostv1.SetTitleRequest{Place: in.place.at(), Title: args})
 	if errors.Is(err, ipc.ErrNotFound) {
@@ -180,7 +129,7 @@ func (a *Adapter) doTitle(ctx context.Context, in *incoming, args string) error 
 	if err != nil {
 		return a.refused(ctx, in, err)
 	}
-	return a.answer(ctx, in, "This conversation is now "+plainWords(nameOf(s))+".")
+	return a.answer(ctx, in, "This conversation is now "+nameOf(s)+".")
 }
 
 // sessions lists the conversations that may be seen in a place: those of this chat, in a group with one each those of the
@@ -195,7 +144,7 @@ func (a *Adapter) sessions(ctx context.Context, p place, limit uint32) ([]*hostv
 }
 
 func (a *Adapter) doSessions(ctx context.Context, in *incoming, _ string) error {
-	list, err := a.sessions(ctx, in.place, listedSessions)
+	list, err := a.sessions(ctx, in.place, chat.ListedSessions)
 	if err != nil {
 		return err
 	}
@@ -213,7 +162,7 @@ func (a *Adapter) doSessions(ctx context.Context, in *incoming, _ string) error 
 			mark = " (this one)"
 		}
 		at := time.UnixMilli(int64(s.LastActive * 1000)).Format("2 Jan 15:04")
-		fmt.Fprintf(&b, "%d. %s, %s, %d messages%s\n", i+1, plainWords(nameOf(s)), at, s.Messages, mark)
+		fmt.Fprintf(&b, "%d. %s, %s, %d messages%s\n", i+1, nameOf(s), at, s.Messages, mark)
 	}
 	b.WriteString("\n/resume with a number or a name goes on with one of them.")
 	return a.answer(ctx, in, b.String())
@@ -228,37 +177,19 @@ func (a *Adapter) doResume(ctx context.Context, in *incoming, args string) error
 	if args == "" {
 		return a.doSessions(ctx, in, args)
 	}
-	list, err := a.sessions(ctx, in.place, searchedSessions)
+	list, err := a.sessions(ctx, in.place, chat.SearchedSessions)
 	if err != nil {
 		return err
 	}
-	id := find(list, args)
-	if id == "" {
+	found := chat.Find(list, args)
+	if found == nil {
 		return a.answer(ctx, in, "There is no such conversation in this chat; /sessions lists them.")
 	}
-	s, err := a.host.Bind(ctx, &hostv1.BindRequest{Place: in.place.at(), Session: id, MessageId: in.id})
+	s, err := a.host.Bind(ctx, &hostv1.BindRequest{Place: in.place.at(), Session: found.Id, MessageId: in.id})
 	if err != nil {
 		return a.refused(ctx, in, err)
 	}
-	return a.answer(ctx, in, fmt.Sprintf("We go on with %s, %d messages.", plainWords(nameOf(s)), s.Messages))
-}
-
-// find looks for a session by its number in the list, its name, or the beginning of its id.
-func find(list []*hostv1.SessionInfo, name string) string {
-	if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= min(listedSessions, len(list)) {
-		return list[n-1].Id
-	}
-	for _, s := range list {
-		if s.Id == name || strings.EqualFold(s.Title, name) {
-			return s.Id
-		}
-	}
-	for _, s := range list {
-		if strings.HasPrefix(s.Id, name) {
-			return s.Id
-		}
-	}
-	return ""
+	return a.answer(ctx, in, fmt.Sprintf("We go on with %s, %d messages.", nameOf(s), s.Messages))
 }
 
 func (a *Adapter) doModel(ctx context.Context, in *incoming, args string) error {
@@ -269,7 +200,7 @@ func (a *Adapter) doModel(ctx context.Context, in *incoming, args string) error 
 	case s == nil:
 		return a.answer(ctx, in, "There is no conversation here yet; write something first.")
 	case args == "":
-		return a.answer(ctx, in, "The model of this conversation: "+plainWords(modelOf(s))+". `/model` and a name chooses another, `/model default` the configured one.")
+		return a.answer(ctx, in, "The model of this conversation: "+plainWords(chat.Model(s))+". `/model` and a name chooses another, `/model default` the configured one.")
 	}
 	if args == "default" {
 		args = ""
@@ -278,7 +209,7 @@ func (a *Adapter) doModel(ctx context.Context, in *incoming, args string) error 
 	if err != nil {
 		return a.refused(ctx, in, err)
 	}
-	return a.answer(ctx, in, "From the next message on, the model of this conversation: "+plainWords(modelOf(s))+".")
+	return a.answer(ctx, in, "From the next message on, the model of this conversation: "+plainWords(chat.Model(s))+".")
 }
 
 func (a *Adapter) confirmRestart(context.Context, *incoming, string) (string, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/workers/chat"
 	"github.com/hermes-supervisor/hermes-supervisor/workers/gateway"
 )
 
@@ -108,7 +109,7 @@ func (a *Adapter) doStatus(ctx context.Context, in *incoming, _ string) error {
 	case session == nil:
 		b.WriteString("\nNo conversation yet: your next message begins one.")
 	default:
-		fmt.Fprintf(&b, "\nConversation: %s, %d messages, model %s", plainWords(nameOf(session)), session.Messages, plainWords(modelOf(session)))
+		fmt.Fprintf(&b, "\nConversation: %s, %d messages, model %s", nameOf(session), session.Messages, plainWords(chat.Model(session)))
 		if tokens := session.InputTokens + session.OutputTokens; tokens > 0 {
 			fmt.Fprintf(&b, ", %d tokens", tokens)
 		}
