@@ -191,7 +191,7 @@ func TestATextThatIsNoTextIsReadAndRecovered(t *testing.T) {
 		}
 	}
 	r, output, err := recovery(t, source, false)
-	if err != nil || !r.Complete || len(r.Errors) != 2 || !strings.HasPrefix(r.Errors[0], "1 rows of sessions had texts") {
+	if err != nil || !r.Complete || len(r.Errors) != 2 || !strings.HasPrefix(r.Errors[0], "1 row of sessions had texts") {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	check(output)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 const (
@@ -33,7 +35,7 @@ func (r *Recovery) salvage(ctx context.Context, from, to *conn) error {
 		}
 		r.Tables = append(r.Tables, s.out)
 		if s.mended > 0 {
-			r.Errors = append(r.Errors, fmt.Sprintf("%d rows of %s had texts with bytes that are no text; a sign stands for each", s.mended, name))
+			r.Errors = append(r.Errors, fmt.Sprintf("%s of %s had texts with bytes that are no text; a sign stands for each", wording.Count(s.mended, "row", "rows"), name))
 		}
 		r.Complete = r.Complete && s.out.Status == "complete"
 	}

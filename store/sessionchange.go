@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 // ErrInUse says that a session has a turn that is queued or running, or that another program works on it.
@@ -241,7 +243,7 @@ func prunable(t *tx, found []SessionInfo, p Prune, now time.Time, left *[]string
 		}
 	}
 	if open > 0 {
-		*left = append(*left, fmt.Sprintf("%d sessions are still open", open))
+		*left = append(*left, wording.Count(open, "session is", "sessions are")+" still open")
 	}
 	if err := wholeLineages(t, chosen, keep); err != nil {
 		return nil, err

@@ -248,7 +248,7 @@ func TestPruneTakesWholeConversationsThatHaveEnded(t *testing.T) {
 	if want := []string{old[2], old[3], old[5]}; !slices.Equal(got, want) {
 		t.Errorf("prunes %v, not %v; left %v", got, want, left)
 	}
-	if text := strings.Join(left, "\n"); !strings.Contains(text, "pinned") || !strings.Contains(text, "its continuation") || !strings.Contains(text, "1 sessions are still open") {
+	if text := strings.Join(left, "\n"); !strings.Contains(text, "pinned") || !strings.Contains(text, "its continuation") || !strings.Contains(text, "1 session is still open") {
 		t.Errorf("left %s", text)
 	}
 	gone, err := s.DeleteSession(ctx, old[2])

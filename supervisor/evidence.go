@@ -16,6 +16,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	workerv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/worker/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
@@ -89,7 +90,7 @@ func describeHandles(r *controlv1.FdsResponse) (text, top string) {
 	}
 	slices.SortFunc(targets, func(a, b target) int { return cmp.Or(b.n-a.n, strings.Compare(a.name, b.name)) })
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d handles of process %d and those below it; its own limit is %d\n", len(r.Fds), r.Pid, r.Limit)
+	fmt.Fprintf(&out, "%s of process %d and those below it; its own limit is %d\n", wording.Count(len(r.Fds), "handle", "handles"), r.Pid, r.Limit)
 	for _, t := range targets {
 		fmt.Fprintf(&out, "%6d  %s\n", t.n, t.name)
 	}

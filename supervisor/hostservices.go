@@ -11,6 +11,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
@@ -59,7 +60,7 @@ func (h *hostServices) Publish(ctx context.Context, r *hostv1.PublishRequest) (*
 		return nil, fmt.Errorf("event %s: %w: %s publishes more than %d events a second", r.Kind, ipc.ErrBusy, id.Worker, eventsPerSecond)
 	}
 	if lost > 0 {
-		h.record(store.Event{Kind: "events_lost", Worker: id.Worker, Message: fmt.Sprintf("%d events were not kept: they came too fast", lost)})
+		h.record(store.Event{Kind: "events_lost", Worker: id.Worker, Message: wording.Count(lost, "event was not kept: it", "events were not kept: they") + " came too fast"})
 	}
 	h.record(store.Event{Kind: r.Kind, Worker: id.Worker, TurnID: r.TurnId, Message: r.Message, Fields: r.Fields})
 	if h.heard != nil {

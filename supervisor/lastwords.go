@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
@@ -76,7 +77,8 @@ func (w wordsLeft) hear() {
 		w.hearFolder(dir, pluginWords, worker, pluginWordsFiles, &told)
 	}
 	if n := len(told.Fields); n > 0 {
-		told.Message = fmt.Sprintf("%d workers ended as their supervisor was gone, and left their last log lines", n)
+		told.Message = wording.Count(n, "worker ended as its supervisor was gone, and left its", "workers ended as their supervisor was gone, and left their") +
+			" last log lines"
 		w.record(told)
 	}
 }

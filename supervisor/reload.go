@@ -11,6 +11,7 @@ import (
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/event"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/turn"
@@ -56,7 +57,7 @@ func (s *supervisor) Reload(ctx context.Context) ([]*controlv1.Change, error) {
 	for _, misfit := range s.misfits() {
 		changes = append(changes, &controlv1.Change{What: "unit", Detail: misfit, Effect: effectNeedsRestart})
 	}
-	s.record(kindReloaded, fmt.Sprintf("%d changes", len(changes)))
+	s.record(kindReloaded, wording.Count(len(changes), "change", "changes"))
 	for _, c := range changes {
 		s.log.Info("configuration changed", "what", c.What, "detail", c.Detail, "effect", c.Effect)
 	}

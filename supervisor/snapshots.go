@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
@@ -115,7 +116,7 @@ func notMade(err error) error { return fmt.Errorf("no snapshot was made: %w", er
 
 // tell says what was made, and what is not in it because it could not be read.
 func (s *snapshotter) tell(made backup.Snapshot) {
-	text := fmt.Sprintf("snapshot %s of %d files, %d MiB", made.ID, made.FileCount, made.TotalSize>>20)
+	text := fmt.Sprintf("snapshot %s of %s, %d MiB", made.ID, wording.Count(made.FileCount, "file", "files"), made.TotalSize>>20)
 	for i, l := range made.LeftOut {
 		if text += ", "; i == 0 {
 			text += "without "

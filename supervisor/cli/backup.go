@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
@@ -116,7 +117,7 @@ func (b *backupCommand) list() error {
 		fmt.Fprintf(b.out, "%s  %s\n", printable(f.Name), or(size(f.Size), "0 KiB"))
 		total += f.Size
 	}
-	_, err = fmt.Fprintf(b.out, "would copy %d files, %s\n", len(files), or(size(total), "0 KiB"))
+	_, err = fmt.Fprintf(b.out, "would copy %s, %s\n", wording.Count(len(files), "file", "files"), or(size(total), "0 KiB"))
 	return errors.Join(err, b.partial(left))
 }
 
@@ -130,7 +131,7 @@ func (b *backupCommand) snapshot(ctx context.Context) error {
 		if b.program.output == outputJSON {
 			perr = errors.Join(perr, b.printJSON(s))
 		} else {
-			fmt.Fprintf(b.out, "snapshot %s: %d files, %s\n", s.ID, s.FileCount, size(s.TotalSize))
+			fmt.Fprintf(b.out, "snapshot %s: %s, %s\n", s.ID, wording.Count(s.FileCount, "file", "files"), size(s.TotalSize))
 		}
 		left := b.partial(s.LeftOut)
 		if err = errors.Join(err, perr); err != nil {
@@ -163,7 +164,7 @@ func (b *backupCommand) whole(ctx context.Context) error {
 			return errors.Join(b.printJSON(map[string]any{"path": path, "file_count": made.Files, "total_size": made.Size, "removed": removed,
 				"left_out": append([]backup.LeftOut{}, made.LeftOut...), "links": append([]string{}, made.Links...)}), b.partial(made.LeftOut))
 		}
-		_, err = fmt.Fprintf(b.out, "%s: %d files, %s\n", path, made.Files, size(made.Size))
+		_, err = fmt.Fprintf(b.out, "%s: %s, %s\n", path, wording.Count(made.Files, "file", "files"), size(made.Size))
 		for _, old := range removed {
 			fmt.Fprintf(b.out, "removed %s\n", old)
 		}
@@ -189,7 +190,7 @@ func (b *backupCommand) partial(left []backup.LeftOut) error {
 	if b.quick {
 		where = "snapshot"
 	}
-	fmt.Fprintf(b.err, "%s left out, all else %s in the %s\n", count(int64(len(left)), "file or folder is", "files or folders are"), is, where)
+	fmt.Fprintf(b.err, "%s left out, all else %s in the %s\n", wording.Count(len(left), "file or folder is", "files or folders are"), is, where)
 	return silentError{ipc.ExitPartial}
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 func (p *program) ctlFds() *cobra.Command {
@@ -97,7 +98,7 @@ func fdProcesses(w io.Writer, r *controlv1.FdsResponse) error {
 		}
 		lines[i] = []string{strconv.FormatInt(p.Pid, 10), p.Name, ratio(p.Fds, p.FdLimit), note}
 	}
-	fmt.Fprintf(w, ", and below it %s %d\n", count(int64(len(below)), "process has", "processes have"), sum)
+	fmt.Fprintf(w, ", and below it %s %d\n", wording.Count(len(below), "process has", "processes have"), sum)
 	if err := rows(w, "PID | PROCESS | FDS | NOTE", lines); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/plot"
 )
 
@@ -231,9 +232,11 @@ func memoryTable(w io.Writer, h *past) error {
 	if h.series.MemoryLimit > 0 {
 		limit = size(h.series.MemoryLimit)
 	}
-	fmt.Fprintf(w, "%s, %d readings over %s, %d restarts\n", printable(h.series.Worker), len(list), span(last.At-first.At), len(h.marks))
+	fmt.Fprintf(w, "%s, %s over %s, %s\n", printable(h.series.Worker), wording.Count(len(list), "reading", "readings"), span(last.At-first.At),
+		wording.Count(len(h.marks), "restart", "restarts"))
 	return pairs(w,
-		"now", fmt.Sprintf("%s, %s of it its own, %d processes below it", size(total(last)), size(last.AnonBytes+last.BelowAnonBytes), last.BelowProcesses),
+		"now", fmt.Sprintf("%s, %s of it its own, %s below it", size(total(last)), size(last.AnonBytes+last.BelowAnonBytes),
+			wording.Count(last.BelowProcesses, "process", "processes")),
 		"least", fmt.Sprintf("%s at %s", size(total(least)), at(least)),
 		"most", fmt.Sprintf("%s at %s", size(total(most)), at(most)),
 		"first", fmt.Sprintf("%s at %s", size(total(first)), at(first)),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
@@ -96,7 +97,7 @@ With --wait it returns when no turn runs any more.`,
 					}
 					select {
 					case <-c.Context().Done():
-						return fmt.Errorf("drain: %d turns still run, and new ones are held back: %w", r.Running, ipc.ErrCancelled)
+						return fmt.Errorf("drain: %s, and new ones are held back: %w", wording.Count(r.Running, "turn still runs", "turns still run"), ipc.ErrCancelled)
 					case <-time.After(drainedEvery):
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 func (p *program) ctlStatus() *cobra.Command {
@@ -114,21 +115,14 @@ func memoryText(m *controlv1.WorkersMemory) string {
 	if m.GetProcesses() == 0 {
 		return "no process"
 	}
-	text := fmt.Sprintf("%s in %s", size(m.GetRssBytes()), count(m.GetProcesses(), "process", "processes"))
+	text := fmt.Sprintf("%s in %s", size(m.GetRssBytes()), wording.Count(m.GetProcesses(), "process", "processes"))
 	if m.GetSpares() > 0 {
-		text += fmt.Sprintf(", %s of it in %s", size(m.GetSpareRssBytes()), count(m.GetSpares(), "spare", "spares"))
+		text += fmt.Sprintf(", %s of it in %s", size(m.GetSpareRssBytes()), wording.Count(m.GetSpares(), "spare", "spares"))
 	}
 	if m.GetLimitBytes() > 0 {
 		text += fmt.Sprintf("; %s of %s their own", dash(size(m.GetAnonBytes())), size(m.GetLimitBytes()))
 	}
 	return text
-}
-
-func count(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func modelText(m *controlv1.Model) string {
@@ -150,7 +144,7 @@ func storesText(stores []*controlv1.StoreStatus) string {
 			parts[i] += " (" + s.Detail + ")"
 		}
 		if s.Refused > 0 {
-			parts[i] += fmt.Sprintf(", which gave up %s", count(int64(s.Refused), "write", "writes"))
+			parts[i] += fmt.Sprintf(", which gave up %s", wording.Count(s.Refused, "write", "writes"))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -244,11 +238,11 @@ func processDetails(s *controlv1.WorkerStatus) []string {
 		"  pid", fmt.Sprintf("%d, up %s", s.Pid, span(s.UptimeSeconds)),
 		"  descriptors", fmt.Sprintf("%d of %d, %s", s.Fds, s.FdLimit, dash(s.GetVerdict().GetFds())),
 		"  memory", fmt.Sprintf("%s, %s of it its own, %s", dash(size(s.RssBytes)), dash(size(s.AnonBytes)), dash(s.GetVerdict().GetRss())),
-		"  work", fmt.Sprintf("%d done, %d running, %.1f %% cpu, %d threads", s.Progress, s.InFlight, s.CpuPercent, s.Threads),
+		"  work", fmt.Sprintf("%d done, %d running, %.1f %% cpu, %s", s.Progress, s.InFlight, s.CpuPercent, wording.Count(s.Threads, "thread", "threads")),
 	}
 	if s.BelowProcesses > 0 {
-		list = append(list, "  below", fmt.Sprintf("%s, %s, %d descriptors, %s", count(s.BelowProcesses, "process", "processes"),
-			dash(size(s.BelowRssBytes)), s.BelowFds, dash(s.GetVerdict().GetBelow())))
+		list = append(list, "  below", fmt.Sprintf("%s, %s, %s, %s", wording.Count(s.BelowProcesses, "process", "processes"),
+			dash(size(s.BelowRssBytes)), wording.Count(s.BelowFds, "descriptor", "descriptors"), dash(s.GetVerdict().GetBelow())))
 	}
 	if s.SparePid != 0 {
 		list = append(list, "  spare", fmt.Sprintf("pid %d, %s", s.SparePid, dash(size(s.SpareRssBytes))))

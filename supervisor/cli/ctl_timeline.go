@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 // defaultSince is how far back the timeline goes: the night before.
@@ -136,7 +137,7 @@ func inShort(stories []*controlv1.Story) string {
 			}
 		}
 	}
-	text := "in short: " + count(int64(deaths), "death", "deaths") + " that nobody wanted"
+	text := "in short: " + wording.Count(deaths, "death", "deaths") + " that nobody wanted"
 	if away >= 1 {
 		text += ", no supervisor for " + span(away)
 	}
@@ -144,9 +145,9 @@ func inShort(stories []*controlv1.Story) string {
 	case len(cut) == 0:
 		return text + ", no turn was cut"
 	case open == 0:
-		text += ", " + count(int64(len(cut)), "turn", "turns") + " cut, none is open"
+		text += ", " + wording.Count(len(cut), "turn", "turns") + " cut, none is open"
 	default:
-		text += fmt.Sprintf(", %s cut, %d still open", count(int64(len(cut)), "turn", "turns"), open)
+		text += fmt.Sprintf(", %s cut, %d still open", wording.Count(len(cut), "turn", "turns"), open)
 	}
 	if longest > 0 {
 		text += "; the longest came to its end " + span(longest) + " after it was cut"

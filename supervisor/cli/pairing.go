@@ -14,6 +14,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/pairing"
 )
@@ -181,7 +182,7 @@ func (p *program) pairingClear() *cobra.Command {
 					return err
 				}
 				return p.print(resp, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%d codes forgotten\n", resp.Cleared)
+					_, err := fmt.Fprintf(w, "%s forgotten\n", wording.Count(resp.Cleared, "code", "codes"))
 					return err
 				})
 			})

@@ -17,6 +17,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
 	"github.com/hermes-supervisor/hermes-supervisor/plugins/confine"
 	"github.com/hermes-supervisor/hermes-supervisor/plugins/starter"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
@@ -168,8 +169,8 @@ func (p *program) tried(ctx context.Context, client toolv1.ToolClient, e catalog
 		return err
 	}
 	if len(now.Tools) != len(e.Tools) || now.Name != e.Name || now.Version != e.Version {
-		return fmt.Errorf("plugin %s now says that it is %s %s with %d tools; it was added as %s with %d",
-			e.Name, now.Name, printable(now.Version), len(now.Tools), printable(e.Version), len(e.Tools))
+		return fmt.Errorf("plugin %s now says that it is %s %s with %s; it was added as %s with %d",
+			e.Name, now.Name, printable(now.Version), wording.Count(len(now.Tools), "tool", "tools"), printable(e.Version), len(e.Tools))
 	}
 	doc := testDoc{Plugin: e.Name, Tools: len(e.Tools)}
 	if len(args) > 0 {
@@ -190,7 +191,7 @@ func (p *program) tried(ctx context.Context, client toolv1.ToolClient, e catalog
 }
 
 func testText(w io.Writer, d testDoc) error {
-	text := fmt.Sprintf("%s starts, shut in, and offers %s as declared", d.Plugin, count(int64(d.Tools), "tool", "tools"))
+	text := fmt.Sprintf("%s starts, shut in, and offers %s as declared", d.Plugin, wording.Count(d.Tools, "tool", "tools"))
 	switch {
 	case d.Error != "":
 		text = "the call failed: " + d.Error

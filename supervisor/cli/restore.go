@@ -13,6 +13,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
@@ -140,10 +141,10 @@ func (p *program) tellRestored(r restored, home string) error {
 		for _, f := range r.Files {
 			fmt.Fprintln(p.out, printable(f))
 		}
-		_, err := fmt.Fprintf(p.out, "would restore %d files of %s into %s\n", len(r.Files), r.Source, home)
+		_, err := fmt.Fprintf(p.out, "would restore %s of %s into %s\n", wording.Count(len(r.Files), "file", "files"), r.Source, home)
 		return err
 	}
-	_, err := fmt.Fprintf(p.out, "restored %d files from %s; what was there is kept as snapshot %s\n", len(r.Files), r.Source, r.Kept)
+	_, err := fmt.Fprintf(p.out, "restored %s from %s; what was there is kept as snapshot %s\n", wording.Count(len(r.Files), "file", "files"), r.Source, r.Kept)
 	return err
 }
 
@@ -153,7 +154,8 @@ func tellChange(w io.Writer, s storeChange, dryRun bool) {
 	if dryRun {
 		verb = "would have"
 	}
-	fmt.Fprintf(w, "%s %s %d sessions with %d messages, before %d with %d\n", s.Store, verb, s.Sessions, s.Messages, s.SessionsWas, s.MessagesWas)
+	fmt.Fprintf(w, "%s %s %s with %s, before %d with %d\n", s.Store, verb,
+		wording.Count(s.Sessions, "session", "sessions"), wording.Count(s.Messages, "message", "messages"), s.SessionsWas, s.MessagesWas)
 }
 
 // tellLink names a link of the home that is one no more: what it leads to is not what the home has there.
@@ -174,13 +176,13 @@ func tellOthers(w io.Writer, c backup.Contents) {
 		if n > most {
 			more = fmt.Sprintf(" and %d more", n-most)
 		}
-		fmt.Fprintf(w, "%s in it stay as they are here, as they tell of processes or can be made again: %s%s\n",
-			count(int64(n), "file", "files"), printable(strings.Join(c.Skipped[:min(n, most)], ", ")), more)
+		fmt.Fprintf(w, "%s of processes or can be made again: %s%s\n",
+			wording.Count(n, "file in it stays as it is here, as it tells", "files in it stay as they are here, as they tell"), printable(strings.Join(c.Skipped[:min(n, most)], ", ")), more)
 	}
 	for _, l := range c.LeftOut {
 		fmt.Fprintf(w, "not in the backup: %s: %s\n", printable(l.Name), printable(l.Reason))
 	}
 	if n := len(c.LeftOut); n > 0 {
-		fmt.Fprintf(w, "the backup is incomplete: %s could not be read when it was made\n", count(int64(n), "file or folder", "files or folders"))
+		fmt.Fprintf(w, "the backup is incomplete: %s could not be read when it was made\n", wording.Count(n, "file or folder", "files or folders"))
 	}
 }

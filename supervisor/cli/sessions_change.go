@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 func (p *program) sessionsRename() *cobra.Command {
@@ -56,7 +57,7 @@ func (p *program) change(ctx context.Context, o *change) error {
 			if len(preview.Sessions) == 0 {
 				return p.print(preview, func(w io.Writer) error { return changed(w, preview, "nothing to "+o.verb) })
 			}
-			if !p.confirm(fmt.Sprintf("%s %d sessions for good?", o.verb, len(preview.Sessions))) {
+			if !p.confirm(fmt.Sprintf("%s %s for good?", o.verb, wording.Count(len(preview.Sessions), "session", "sessions"))) {
 				return declined("nothing was "+o.done, o.verb+"s")
 			}
 		}
@@ -64,9 +65,9 @@ func (p *program) change(ctx context.Context, o *change) error {
 		if err != nil {
 			return err
 		}
-		head := fmt.Sprintf("%s %d sessions", o.done, len(r.Sessions))
+		head := o.done + " " + wording.Count(len(r.Sessions), "session", "sessions")
 		if o.request.DryRun {
-			head = fmt.Sprintf("would have %s %d sessions", o.done, len(r.Sessions))
+			head = "would have " + head
 		}
 		return p.print(r, func(w io.Writer) error { return changed(w, r, head) })
 	})

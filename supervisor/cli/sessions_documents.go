@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/transcript"
 )
 
@@ -147,7 +148,7 @@ func (x *export) folder(ctx context.Context, groups [][]string) error {
 	if err := addToManifest(filepath.Join(dir, manifestFile), lines); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(x.err, "wrote %d conversations to %s\n", len(groups), dir)
+	_, err := fmt.Fprintf(x.err, "wrote %s to %s\n", wording.Count(len(groups), "conversation", "conversations"), dir)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/transcript"
 )
 
@@ -171,7 +172,7 @@ func (x *export) preview(ctx context.Context) error {
 	if err := sessionRows(x.out, list.Sessions); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(x.out, "would export %s as %s\n", count(int64(len(list.Sessions)), "session", "sessions"), x.format)
+	_, err = fmt.Fprintf(x.out, "would export %s as %s\n", wording.Count(len(list.Sessions), "session", "sessions"), x.format)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 func (p *program) sessionsOptimize() *cobra.Command {
@@ -79,7 +80,8 @@ func (p *program) optimizeRunning(ctx context.Context, home string, dryRun bool)
 		if err != nil {
 			return err
 		}
-		return p.tell(r, fmt.Sprintf("merged the search index in %d steps; to have the file rewritten as well, stop the supervisor first", done.Steps))
+		return p.tell(r, fmt.Sprintf("merged the search index in %s; to have the file rewritten as well, stop the supervisor first",
+			wording.Count(done.Steps, "step", "steps")))
 	})
 }
 

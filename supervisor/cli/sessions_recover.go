@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 func (p *program) sessionsRecover() *cobra.Command {
@@ -111,12 +112,13 @@ func recoveryTable(w io.Writer, r *store.Recovery, o store.RecoverOptions) error
 		fmt.Fprintln(w, printable(e))
 	}
 	if r.Placeholders > 0 {
-		fmt.Fprintf(w, "%d sessions were lost whose messages are there; they got placeholders\n", r.Placeholders)
+		fmt.Fprintf(w, "%s got placeholders\n",
+			wording.Count(r.Placeholders, "session was lost whose messages are there; it", "sessions were lost whose messages are there; they"))
 	}
-	what := "can be saved"
+	saved := wording.Count(r.Saved(), "row", "rows") + " can be saved"
 	if !o.InspectOnly && r.Verified && (r.Complete || o.AllowPartial) {
-		what = "are saved in " + o.Output + ", which was checked"
+		saved = wording.Count(r.Saved(), "row is", "rows are") + " saved in " + o.Output + ", which was checked"
 	}
-	_, err := fmt.Fprintf(w, "%d rows %s, at most %d are lost; the source was not changed\n", r.Saved(), what, r.Lost())
+	_, err := fmt.Fprintf(w, "%s, at most %s; the source was not changed\n", saved, wording.Count(r.Lost(), "is lost", "are lost"))
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 // toFile writes to stdout, or to a file that is there when it is whole.
@@ -68,7 +69,7 @@ cut short is simply made again.`,
 			if dry {
 				r := &controlv1.ImportSessionsResponse{Imported: int64(n), Messages: int64(messages)}
 				return p.print(r, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%d sessions with %d messages, all can be read\n", n, messages)
+					_, err := fmt.Fprintf(w, "%s with %s, all can be read\n", wording.Count(n, "session", "sessions"), wording.Count(messages, "message", "messages"))
 					return err
 				})
 			}
@@ -130,7 +131,7 @@ func (p *program) send(ctx context.Context, client controlv1.SessionsClient, f i
 		return err
 	}
 	return p.print(r, func(w io.Writer) error {
-		fmt.Fprintf(w, "imported %d sessions with %d messages\n", r.Imported, r.Messages)
+		fmt.Fprintf(w, "imported %s with %s\n", wording.Count(r.Imported, "session", "sessions"), wording.Count(r.Messages, "message", "messages"))
 		for _, l := range r.Left {
 			fmt.Fprintf(w, "  %s\n", cell(l))
 		}

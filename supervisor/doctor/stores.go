@@ -13,6 +13,7 @@ import (
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 )
 
@@ -73,7 +74,7 @@ func (s Subject) stores(ctx context.Context) (list []Finding) {
 	for _, c := range checks {
 		f := ok("store "+c.Store, fmt.Sprintf("%d MiB, WAL %d MiB, journal %s", c.Bytes>>20, c.WalBytes>>20, c.JournalMode))
 		if c.Store == "state.db" {
-			f.Detail += fmt.Sprintf(", %d sessions, %d messages", c.Sessions, c.Messages)
+			f.Detail += fmt.Sprintf(", %s, %s", wording.Count(c.Sessions, "session", "sessions"), wording.Count(c.Messages, "message", "messages"))
 		}
 		const much = 50 << 20
 		switch {
@@ -135,7 +136,7 @@ func (s Subject) after(ctx context.Context, name string) []string {
 			continue
 		}
 		if n := len(c.Damage) + len(c.IndexDamage) + len(c.WrongIndices) + len(c.MissingIndices); n > 0 {
-			return []string{fmt.Sprintf("%s still has %d findings; run doctor again", name, n)}
+			return []string{fmt.Sprintf("%s still has %s; run doctor again", name, wording.Count(n, "finding", "findings"))}
 		}
 		return []string{fmt.Sprintf("%s is sound now, WAL %d MiB", name, c.WalBytes>>20)}
 	}
@@ -215,7 +216,8 @@ func (s Subject) evidence() Finding {
 	if len(found) == 0 {
 		return ok("kept_copies", "none")
 	}
-	detail := fmt.Sprintf("%d copies of lost or damaged files, %d MiB: %s", len(found), size>>20, strings.Join(found[:min(len(found), mostListed)], ", "))
+	detail := fmt.Sprintf("%s, %d MiB: %s", wording.Count(len(found), "copy of a lost or damaged file", "copies of lost or damaged files"), size>>20,
+		strings.Join(found[:min(len(found), mostListed)], ", "))
 	if len(found) > mostListed {
 		detail += fmt.Sprintf(" and %d more", len(found)-mostListed)
 	}

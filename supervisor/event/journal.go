@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 // Kinds that the supervisor itself records. Workers add their own through Events.Publish.
@@ -114,7 +115,7 @@ func (j *Journal) write() {
 		n := j.takeDropped()
 		if n > 0 && !j.append(store.Event{
 			Time: j.now(), Kind: KindEventsDropped,
-			Message: fmt.Sprintf("%d events could not be kept", n),
+			Message: wording.Count(n, "event", "events") + " could not be kept",
 			Fields:  map[string]string{"count": strconv.FormatInt(n, 10)},
 		}) {
 			j.drop(n) // to be said with the next event

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -14,7 +16,7 @@ func (d *Detector) sayGrowth(v *Verdict, f finding, limit int64) {
 	d.sayRise(v, f)
 	d.forecast(v, f.slope, limit)
 	if f.steps > 0 {
-		v.Evidence += fmt.Sprintf(" in %d steps", f.steps)
+		v.Evidence += " in " + wording.Count(f.steps, "step", "steps")
 	}
 	v.Evidence += " (" + rate(v.Unit, f.slope) + ")"
 	switch {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 const (
@@ -212,7 +213,7 @@ func (b *Book) sayDropped() {
 		v.unsaid = 0
 		b.add(Line{
 			Worker: v.name, Level: hclog.Warn, Stream: StreamLog,
-			Message: "dropped " + n + " log lines: more than " + strconv.Itoa(linesPerSecond) + " a second",
+			Message: "dropped " + wording.Count(v.unsaid, "log line", "log lines") + ": more than " + strconv.Itoa(linesPerSecond) + " a second",
 			Fields:  []Field{{"dropped", n}},
 		})
 	}
@@ -306,6 +307,6 @@ func (b *Book) Read(ctx context.Context, worker string, tail int, follow bool, s
 func missedLine(n int64, now time.Time) Line {
 	return Line{
 		Time: now, Worker: Supervisor, Level: hclog.Warn, Stream: StreamLog,
-		Message: strconv.FormatInt(n, 10) + " lines are missing here: this reader was too slow",
+		Message: wording.Count(n, "line is", "lines are") + " missing here: this reader was too slow",
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 )
 
 // chosen returns the sessions that a request names, or those that its filter selects.
@@ -247,7 +248,8 @@ func (s *Service) Import(in controlv1.Sessions_ImportServer) error {
 		err = lerr
 	}
 	if err != nil {
-		return kind(fmt.Errorf("%w\n%d sessions were imported before; make the import again when that is mended, what is there stays", err, out.Imported))
+		return kind(fmt.Errorf("%w\n%s imported before; make the import again when that is mended, what is there stays", err,
+			wording.Count(out.Imported, "session was", "sessions were")))
 	}
 	return in.SendAndClose(out)
 }

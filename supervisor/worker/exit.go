@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
 )
 
@@ -199,9 +200,9 @@ func spawnHopeless(err error) bool {
 func (e *Exit) before() string {
 	var out []string
 	for _, s := range e.Before {
-		text := fmt.Sprintf("%s before: %d descriptors, %d MiB", e.At.Sub(s.Time).Round(100*time.Millisecond), s.FDs, s.Anon>>20)
+		text := fmt.Sprintf("%s before: %s, %d MiB", e.At.Sub(s.Time).Round(100*time.Millisecond), wording.Count(s.FDs, "descriptor", "descriptors"), s.Anon>>20)
 		if s.Family.Processes > 0 {
-			text += fmt.Sprintf(" and %d MiB in %d processes below", s.Family.Anon>>20, s.Family.Processes)
+			text += fmt.Sprintf(" and %d MiB in %s below", s.Family.Anon>>20, wording.Count(s.Family.Processes, "process", "processes"))
 		}
 		out = append(out, text)
 	}
