@@ -66,6 +66,7 @@ func TestWhatAPersonReadsWhenTheProviderFails(t *testing.T) {
 		{"server error", status(500, `oops`), []string{"failed (500: oops)", "later"}},
 		{"unknown model", status(404, `{"error":{"message":"The model 'm' does not exist"}}`), []string{"does not know the model m", "model.default", "/h/config.yaml"}},
 		{"wrong path", status(404, `404 page not found`), []string{"no OpenAI-compatible interface", "base_url", "/v1"}},
+		{"another server", status(200, "It works! sk-test-0123456789"), []string{"no OpenAI-compatible interface at http://127.0.0.1", "/v1 (the answer is no chat completion but text/plain: It works! [key])", "base_url"}},
 		{"garbage", events("x{"), []string{"does not speak the OpenAI protocol"}},
 		{"half a stream", events(saying("The answer is"), `{"choices":[{"del`), []string{"The answer is\n\n⚠️ ", "cannot be read"}},
 		{"a stream without an end", events(saying("The answer is")), []string{"The answer is\n\n⚠️ ", "broke off in the middle"}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // A Class is a kind of failure, as far as it makes a difference to what is done next or what a person is told.
@@ -106,9 +107,16 @@ func ClassOf(err error) Class {
 // maxMessage bounds what of a provider's error page reaches a chat.
 const maxMessage = 400
 
-// Shorten makes text fit for a sentence: one line, at most 400 bytes, cut between characters.
+// Shorten makes text fit for a sentence: one line, at most 400 bytes, cut between characters, with nothing in it that moves a
+// terminal's cursor.
 func Shorten(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, text)
 	if len(text) <= maxMessage {
 		return text
 	}

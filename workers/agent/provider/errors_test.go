@@ -80,7 +80,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestShorten(t *testing.T) {
-	for in, want := range map[string]string{" a\n b\t": "a b", "\xff": "?", "": ""} {
+	for in, want := range map[string]string{" a\n b\t": "a b", "\xff": "?", "": "", "a\x1b[2Jb\x00": "a?[2Jb?"} {
 		if got := Shorten(in); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

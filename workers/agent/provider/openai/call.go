@@ -126,12 +126,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case resp.StatusCode >= http.StatusBadRequest:
 		resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
-	case media == "application/json":
-		err = asStream(c, resp)
-	default:
+	case media == eventStream:
 		resp.Body = newEvents(c, resp.Body)
+	default:
+		if err := admit(c, resp, media); err != nil {
+			return nil, err
+		}
 	}
-	return resp, err
+	return resp, nil
 }
 
 type limited struct {
@@ -140,11 +142,14 @@ type limited struct {
 }
 
 // asStream turns the answer of a server that cannot stream into a stream of one event. An error object is one, too.
-func asStream(c *call, resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(&listening{c: c, src: resp.Body}, maxWhole))
+func asStream(c *call, resp *http.Response, media string) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxWhole))
 	_ = resp.Body.Close()
 	if err != nil {
 		return err
+	}
+	if !spoken(body) {
+		return foreign(media, body)
 	}
 	var one bytes.Buffer
 	one.WriteString("data: ")
@@ -178,6 +183,9 @@ func (l *listening) Read(p []byte) (int, error) {
 // it ends a last line that was cut, which the library would drop; and it remembers how the stream ended.
 type events struct {
 	c       *call
+	other   bool   // it does not call itself a stream of events
+	media   string // but this, if anything
+	begun   bool   // there was a line that is not blank
 	src     io.ReadCloser
 	r       *bufio.Reader
 	left    int64
@@ -214,6 +222,12 @@ func (e *events) fill() error {
 		return &provider.Error{Class: provider.TooLarge, Message: "the server sent more than 64 MiB for one answer"}
 	}
 	e.eof = errors.Is(err, io.EOF)
+	if text := bytes.TrimSpace(part); !e.begun && len(text) > 0 {
+		e.begun = true
+		if e.other && !isField(text) && !bytes.HasPrefix(text, []byte("data:")) {
+			return foreign(e.media, text)
+		}
+	}
 	if len(part) > 0 {
 		e.take(part)
 	}

@@ -49,7 +49,23 @@ func TestFailuresHaveAClass(t *testing.T) {
 		{"garbage in an event", sse(text("Hi"), "not json"), provider.Error{Class: provider.Malformed, Message: "not json"}, "Hi"},
 		{"an event of another protocol", sse(`{"type":"ping"}`, `[1]`), provider.Error{Class: provider.Malformed}, ""},
 		{"events that say nothing", sse(`{"type":"ping"}`, `{"type":"ping"}`), provider.Error{Class: provider.Malformed, Message: "no chat completion"}, ""},
-		{"JSON of another protocol", raw("application/json", `{"hello":"world"}`), provider.Error{Class: provider.Malformed, Message: `{"hello":"world"}`}, ""},
+		{"plain text", raw("text/plain", "It works!\n"), provider.Error{Class: provider.WrongURL, Message: "the answer is no chat completion but text/plain: It works!"}, ""},
+		{"plain text without an end", raw("text/plain; charset=utf-8", "It works!"), provider.Error{Class: provider.WrongURL, Message: "but text/plain: It works!"}, ""},
+		{"plain text that does not end", endless("It works!\n"), provider.Error{Class: provider.WrongURL, Message: "no chat completion but text/plain: It works!"}, ""},
+		{"text without a name", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			_, _ = io.WriteString(w, "It works!")
+		}, provider.Error{Class: provider.WrongURL, Message: "the answer is no chat completion: It works!"}, ""},
+		{"plain text with the key", raw("text/plain", "you are "+secret+"\x1b[2J"), provider.Error{Class: provider.WrongURL, Message: "but text/plain: you are [key]?[2J"}, ""},
+		{"plain text that asks to wait", raw("text/plain", "Too many requests"), provider.Error{Class: provider.RateLimit, Message: "Too many requests"}, ""},
+		{"a picture", raw("image/png", "\x89PNG\r\n\x1a\n"), provider.Error{Class: provider.WrongURL, Message: "but image/png: ?PNG"}, ""},
+		{"a web page that does not end", endless("<p>wait</p>\n"), provider.Error{Class: provider.WrongURL, Message: "web page"}, ""},
+		{"JSON of another protocol", raw("application/json", `{"hello":"world"}`), provider.Error{Class: provider.WrongURL, Message: `no chat completion but application/json: {"hello":"world"}`}, ""},
+		{"JSON of another protocol sent as text", raw("text/plain", "\n{\n\"hello\": 1\n}\n"), provider.Error{Class: provider.WrongURL, Message: `{ "hello": 1 }`}, ""},
+		{"a list of JSON", raw("application/json", `[1, 2]`), provider.Error{Class: provider.WrongURL, Message: "[1, 2]"}, ""},
+		{"text sent as JSON", raw("application/json", `OK`), provider.Error{Class: provider.WrongURL, Message: "OK"}, ""},
+		{"JSON of another protocol that asks to wait", raw("application/json", `{"code":1302,"msg":"Rate limit reached"}`), provider.Error{Class: provider.RateLimit, Message: "Rate limit reached"}, ""},
+		{"a chat completion without choices", raw("application/json", `{"object":"chat.completion","choices":null}`), provider.Error{Class: provider.Malformed, Message: "no chat completion"}, ""},
 		{"only the final marker", sse("[DONE]"), provider.Error{Class: provider.Empty}, ""},
 		{"JSON garbage", raw("application/json", `{"hello`), provider.Error{Class: provider.Malformed}, ""},
 		{"nothing at all", raw("text/event-stream", ""), provider.Error{Class: provider.CutStream, Message: "without an answer"}, ""},
@@ -73,11 +89,7 @@ func TestFailuresHaveAClass(t *testing.T) {
 		}, provider.Error{Class: provider.TooLarge, Message: "768 KiB"}, strings.Repeat("x", 800<<10)},
 		{"an endless line", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "data: ")
-			for r.Context().Err() == nil {
-				if _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); err != nil {
-					return
-				}
-			}
+			endless(strings.Repeat("x", 1<<20))(w, r)
 		}, provider.Error{Class: provider.TooLarge, Message: "64 MiB"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,6 +108,17 @@ func TestFailuresHaveAClass(t *testing.T) {
 				t.Errorf("message %q", e.Message)
 			}
 		})
+	}
+}
+
+// endless answers with the same for as long as somebody listens.
+func endless(part string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, part); err != nil {
+				return
+			}
+		}
 	}
 }
 
