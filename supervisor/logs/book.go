@@ -209,12 +209,12 @@ func (b *Book) sayDropped() {
 		if v.unsaid == 0 {
 			continue
 		}
-		n := strconv.FormatInt(v.unsaid, 10)
+		n := v.unsaid
 		v.unsaid = 0
 		b.add(Line{
 			Worker: v.name, Level: hclog.Warn, Stream: StreamLog,
-			Message: "dropped " + wording.Count(v.unsaid, "log line", "log lines") + ": more than " + strconv.Itoa(linesPerSecond) + " a second",
-			Fields:  []Field{{"dropped", n}},
+			Message: "dropped " + wording.Count(n, "log line", "log lines") + ": more than " + strconv.Itoa(linesPerSecond) + " a second",
+			Fields:  []Field{{"dropped", strconv.FormatInt(n, 10)}},
 		})
 	}
 }
