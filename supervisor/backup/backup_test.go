@@ -291,6 +291,9 @@ func TestARestoreKeepsWhatWasThere(t *testing.T) {
 		}
 	}
 	kept := filepath.Join(other, "state-snapshots", r.Kept)
+	if list, err := backup.List(other); err != nil || len(list) != 1 || list[0].FileCount != 2 || list[0].Files["state.db-wal"] == 0 {
+		t.Errorf("snapshots %+v, %v", list, err)
+	}
 	if read(t, filepath.Join(kept, "state.db")) != "newer" || read(t, filepath.Join(kept, "state.db-wal")) != "its wal" {
 		t.Error("what was replaced is not kept")
 	}

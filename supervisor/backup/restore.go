@@ -183,7 +183,9 @@ func describe(dir, id string) error {
 		}
 		name, err := filepath.Rel(dir, path)
 		s.Files[filepath.ToSlash(name)] = info.Size()
-		s.FileCount++
+		if !isBeside(name) { // which is a part of its database, in what a backup counts too
+			s.FileCount++
+		}
 		s.TotalSize += info.Size()
 		return err
 	})

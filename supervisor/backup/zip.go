@@ -53,6 +53,7 @@ type LeftOut struct {
 
 // A Zipped tells what a whole backup holds.
 type Zipped struct {
+	Path    string
 	Files   int
 	Size    int64
 	LeftOut []LeftOut
@@ -67,14 +68,35 @@ type leftOutList struct {
 	LeftOut []LeftOut `json:"left_out"`
 }
 
-// Zip writes a whole backup of a home to a new file. Databases are copied to a folder beside the output first, and one that
+// Zip writes a whole backup of a home to a new file, output. Databases are copied to a folder beside the output first, and one that
 // cannot be copied is an error. Another file that cannot be read does not cost the rest: it is named in the result and in the
 // backup.
 func Zip(ctx context.Context, home, output string, copyDB Copier) (Zipped, error) {
 	if exists(output) {
 		return Zipped{}, fmt.Errorf("backup to %s: %w", output, fs.ErrExist)
 	}
-	work, err := scratch.Temp(filepath.Dir(output), staging)
+	return zipTo(ctx, home, filepath.Dir(output), copyDB, func(part string) (string, error) { return output, place(part, output) })
+}
+
+// ZipInto writes a whole backup into a folder, under its usual name. Where another one was made within the same second, of
+// another home even, it is that of the next second that no backup has.
+func ZipInto(ctx context.Context, home, dir string, now time.Time, copyDB Copier) (Zipped, error) {
+	return zipTo(ctx, home, dir, copyDB, func(part string) (string, error) {
+		for at := now; ; at = at.Add(time.Second) {
+			output := filepath.Join(dir, Name(at))
+			if exists(output) {
+				continue
+			}
+			if err := place(part, output); !errors.Is(err, fs.ErrExist) {
+				return output, err
+			}
+		}
+	})
+}
+
+// zipTo makes a backup in a folder; named gives it its name.
+func zipTo(ctx context.Context, home, dir string, copyDB Copier, named func(part string) (string, error)) (Zipped, error) {
+	work, err := scratch.Temp(dir, staging)
 	if err != nil {
 		return Zipped{}, fmt.Errorf("backup: %w", err)
 	}
@@ -89,12 +111,15 @@ func Zip(ctx context.Context, home, output string, copyDB Copier) (Zipped, error
 	if err == nil {
 		err = z.nameLeftOut()
 	}
-	err = errors.Join(err, z.zip.Close(), out.Sync(), out.Close())
+	if err == nil { // else the writer would fail once more, for the same reason
+		err = errors.Join(z.zip.Close(), out.Sync())
+	}
+	err = errors.Join(err, out.Close())
 	if err == nil {
-		err = place(part, output)
+		z.made.Path, err = named(part)
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(output))
+		err = syncDir(dir)
 	}
 	if err != nil {
 		return z.made, fmt.Errorf("backup of %s: %w", home, err)

@@ -142,12 +142,12 @@ func (b *backupCommand) snapshot(ctx context.Context) error {
 }
 
 func (b *backupCommand) whole(ctx context.Context) error {
-	path, named, err := backupPath(b.output)
+	dir, file, err := backupPath(b.output)
 	if err != nil {
 		return err
 	}
 	return b.copying(ctx, func(home string, copyDB backup.Copier) error {
-		made, err := backup.Zip(ctx, home, path, copyDB)
+		made, err := b.zip(ctx, home, dir, file, copyDB)
 		if errors.Is(err, os.ErrExist) {
 			return usageError{fmt.Errorf("%w; choose a new name", err)}
 		}
@@ -155,16 +155,16 @@ func (b *backupCommand) whole(ctx context.Context) error {
 			return err
 		}
 		removed := []string{}
-		if !named && b.keep > 0 {
-			if removed, err = backup.KeepZips(filepath.Dir(path), b.keep); err != nil {
+		if file == "" && b.keep > 0 {
+			if removed, err = backup.KeepZips(dir, b.keep); err != nil {
 				return err
 			}
 		}
 		if b.program.output == outputJSON {
-			return errors.Join(b.printJSON(map[string]any{"path": path, "file_count": made.Files, "total_size": made.Size, "removed": removed,
+			return errors.Join(b.printJSON(map[string]any{"path": made.Path, "file_count": made.Files, "total_size": made.Size, "removed": removed,
 				"left_out": append([]backup.LeftOut{}, made.LeftOut...), "links": append([]string{}, made.Links...)}), b.partial(made.LeftOut))
 		}
-		_, err = fmt.Fprintf(b.out, "%s: %s, %s\n", path, wording.Count(made.Files, "file", "files"), size(made.Size))
+		_, err = fmt.Fprintf(b.out, "%s: %s, %s\n", made.Path, wording.Count(made.Files, "file", "files"), size(made.Size))
 		for _, old := range removed {
 			fmt.Fprintf(b.out, "removed %s\n", old)
 		}
@@ -173,6 +173,14 @@ func (b *backupCommand) whole(ctx context.Context) error {
 		}
 		return errors.Join(err, b.partial(made.LeftOut))
 	})
+}
+
+// zip makes a backup of a name that was given, or in a folder.
+func (b *backupCommand) zip(ctx context.Context, home, dir, file string, copyDB backup.Copier) (backup.Zipped, error) {
+	if file != "" {
+		return backup.Zip(ctx, home, filepath.Join(dir, file), copyDB)
+	}
+	return backup.ZipInto(ctx, home, dir, time.Now(), copyDB)
 }
 
 // partial names what a backup does not hold, and ends the command with a code of its own: what is there can be relied on.
@@ -194,28 +202,23 @@ func (b *backupCommand) partial(left []backup.LeftOut) error {
 	return silentError{ipc.ExitPartial}
 }
 
-// backupPath says where a backup goes, and whether its file was named.
-func backupPath(output string) (path string, named bool, err error) {
-	name := backup.Name(time.Now())
-	switch info, err := os.Stat(output); {
-	case output == "":
-		user, err := os.UserHomeDir()
-		if err != nil {
-			return "", false, err
-		}
-		output = filepath.Join(user, name)
-	case strings.HasSuffix(output, "/"): // a folder, also one that is made by this
-		output = filepath.Join(output, name)
-	case err == nil && info.IsDir():
-		output = filepath.Join(output, name)
-	default:
-		named = true
-		if !strings.HasSuffix(output, ".zip") {
-			output += ".zip"
-		}
+// backupPath says in which folder a backup goes, and its file if that was named.
+func backupPath(output string) (dir, file string, err error) {
+	if output == "" {
+		dir, err = os.UserHomeDir()
+		return dir, "", err
 	}
-	path, err = filepath.Abs(output)
-	return path, named, err
+	path, err := filepath.Abs(output)
+	if err != nil {
+		return "", "", err
+	}
+	if info, err := os.Stat(output); strings.HasSuffix(output, "/") || err == nil && info.IsDir() { // also a folder that is made by this
+		return path, "", nil
+	}
+	if !strings.HasSuffix(path, ".zip") {
+		path += ".zip"
+	}
+	return filepath.Dir(path), filepath.Base(path), nil
 }
 
 func (p *program) snapshots() *cobra.Command {

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
@@ -121,6 +122,8 @@ func exitCode(err error) int {
 		return ipc.ExitUsage
 	case errors.Is(err, config.ErrInvalid):
 		return ipc.ExitConfig
+	case errors.Is(err, store.ErrDiskFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return ipc.ExitCode(ipc.ErrFull) // as if the supervisor had met it
 	}
 	return ipc.ExitCode(err)
 }

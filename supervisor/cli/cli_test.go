@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -25,6 +26,7 @@ import (
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	hostv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/host/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/worker"
 )
@@ -290,12 +292,15 @@ func (f *fakeBoards) Subscribe(_ context.Context, r *hostv1.SubscribeRequest) (*
 }
 
 func TestExitCodes(t *testing.T) {
-	for want, err := range map[int]error{
-		ipc.ExitUsage:    usageError{errors.New("x")},
-		ipc.ExitConfig:   fmt.Errorf("worker: %w", config.ErrInvalid),
-		ipc.ExitTryAgain: fmt.Errorf("socket: %w", ipc.ErrGone),
-		ipc.ExitFailed:   errors.New("x"),
-		7:                silentError{7},
+	for err, want := range map[error]int{
+		usageError{errors.New("x")}:                     ipc.ExitUsage,
+		fmt.Errorf("worker: %w", config.ErrInvalid):     ipc.ExitConfig,
+		fmt.Errorf("socket: %w", ipc.ErrGone):           ipc.ExitTryAgain,
+		&os.PathError{Op: "write", Err: syscall.ENOSPC}: ipc.ExitTryAgain,
+		&os.PathError{Op: "write", Err: syscall.EDQUOT}: ipc.ExitTryAgain,
+		fmt.Errorf("copy: %w", store.ErrDiskFull):       ipc.ExitTryAgain,
+		errors.New("x"): ipc.ExitFailed,
+		silentError{7}:  7,
 	} {
 		if got := exitCode(fmt.Errorf("wrapped: %w", err)); got != want {
 			t.Errorf("%v: %d, want %d", err, got, want)
