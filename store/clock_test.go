@@ -170,3 +170,69 @@ func TestNothingIsForgottenEarly(t *testing.T) {
 		}
 	})
 }
+
+// A question that is open for minutes is not open for hours: a yes of the afternoon must not do what was asked for before the
+// clock went back. A time server's correction ends none.
+func TestAQuestionIsNotOpenForHours(t *testing.T) {
+	ctx := context.Background()
+	ask := func(t *testing.T, s *store.State, c *storetest.Clock, key string) store.Confirmation {
+		q, err := s.Ask(ctx, store.Confirmation{Platform: "test", ChatID: "1", Key: key, Command: "reset", Deadline: c.Now().Add(5 * time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	var old store.Confirmation
+	setClockBack(t, func(t *testing.T, s *store.State, c *storetest.Clock) {
+		old = ask(t, s, c, "old")
+	}, func(t *testing.T, s *store.State, c *storetest.Clock) {
+		if q, err := s.Confirmation(ctx, "test", old.ID); err != nil || q.State != store.ConfirmExpired {
+			t.Errorf("the question is %+v, %v", q, err)
+		}
+		if a, before, err := s.Answer(ctx, "test", old.ID, store.ConfirmOnce, "u"); err != nil || !before || a.State != store.ConfirmExpired {
+			t.Errorf("a late yes gave %+v, %v, %v", a, before, err)
+		}
+		young := ask(t, s, c, "young")
+		c.Advance(-30 * time.Second)
+		if list, err := s.Confirmations(ctx, "test", ""); err != nil || len(list) != 1 || list[0].ID != young.ID {
+			t.Errorf("open are %+v, %v", list, err)
+		}
+		if a, before, err := s.Answer(ctx, "test", young.ID, store.ConfirmOnce, "u"); err != nil || before || a.State != store.ConfirmOnce {
+			t.Errorf("a yes gave %+v, %v, %v", a, before, err)
+		}
+	})
+}
+
+// A clock that is wrong by years for a while, as of a machine that has just been switched on, makes everything old. What is kept
+// for 90 days is kept over it.
+func TestNothingIsForgottenByAClockThatIsYearsAhead(t *testing.T) {
+	const ahead = 4 * 365 * 24 * time.Hour
+	path, clock := t.TempDir()+"/state.db", storetest.NewClock()
+	open := func() *store.State {
+		return openStateWith(t, path, store.Options{Now: clock.Now, Keep: 90 * 24 * time.Hour})
+	}
+	s := open()
+	known := func(when string) {
+		t.Helper()
+		if a := accept(t, s, "1"); !a.Duplicate {
+			t.Fatalf("%s the message is forgotten", when)
+		}
+	}
+	finish(t, s, lease(t, s, accept(t, s, "1").TurnID), "reply")
+	s.RetainAfter(func() { clock.Advance(ahead) })
+	known("with the clock set forward")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open()
+	beats := s.Progress()
+	eventually(t, "beats", func() bool { return s.Progress() > beats+2 })
+	known("after a start with the clock ahead")
+	clock.Advance(-ahead)
+	known("with the clock set right")
+	s.RetainAfter(func() {})
+	known("at a look with the clock set right")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

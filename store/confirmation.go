@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// ConfirmationState is how a question stands. Expired is not stored: it follows from the deadline.
+// ConfirmationState is how a question stands. Expired is not stored: it follows from the deadline, and from the time it was
+// asked, since a clock that was set back would keep it open for as long.
 type ConfirmationState string
 
 const (
@@ -47,7 +48,7 @@ func (s *State) scanConfirmation(row scanner) (c Confirmation, err error) {
 	err = row.Scan(&c.ID, &c.Platform, &c.ChatID, &c.Key, &c.ThreadID, &c.UserID, &c.Command, &c.Question, &c.Payload, &c.State,
 		&c.Remembered, &c.Done, &deadline, &asked)
 	c.Deadline, c.AskedAt = instant(deadline), instant(asked)
-	if c.State == ConfirmPending && !s.now().Before(c.Deadline) {
+	if now := s.now(); c.State == ConfirmPending && (!now.Before(c.Deadline) || c.AskedAt.Sub(now) > clockSlack) {
 		c.State = ConfirmExpired
 	}
 	return c, err
@@ -133,10 +134,11 @@ func (s *State) Confirmation(ctx context.Context, platform, id string) (Confirma
 // Confirmations returns the questions of a platform, or of one chat of it, that wait for an answer or whose yes has not
 // been carried out, the oldest first.
 func (s *State) Confirmations(ctx context.Context, platform, chatID string) ([]Confirmation, error) {
+	now := s.now()
 	return read(ctx, s.database, func(t *tx) ([]Confirmation, error) {
 		return all(t, s.scanConfirmation, confirmationColumns+` WHERE state IN ('pending', 'once', 'always') AND done = 0
-			AND platform = ?1 AND (?2 = '' OR chat_id = ?2) AND (state <> 'pending' OR deadline > ?3) ORDER BY asked_at, id`,
-			platform, chatID, seconds(s.now()))
+			AND platform = ?1 AND (?2 = '' OR chat_id = ?2) AND (state <> 'pending' OR deadline > ?3 AND asked_at <= ?4) ORDER BY asked_at, id`,
+			platform, chatID, seconds(now), seconds(now.Add(clockSlack)))
 	})
 }
 

@@ -291,7 +291,7 @@ func (w *writer) take(o opened) {
 		w.newest = instant(&newest)
 	}
 	w.watchClock()
-	w.retention.keep = w.keep
+	w.retention = retention{keep: w.keep, next: time.Now().Add(retainEvery), wall: w.now().Round(0), steady: time.Now()}
 	w.filler.init(o.index)
 }
 

@@ -81,7 +81,17 @@ func PretendFileSystem(kind uint32, readOnly bool) (restore func()) {
 // Retain has the loop look for what is old now.
 func (s *State) Retain() {
 	_ = s.w.between(context.Background(), func(*conn) error {
+		s.w.retention.next, s.w.retention.wall = time.Time{}, time.Time{}
+		s.w.retain()
+		return nil
+	})
+}
+
+// RetainAfter makes a change and has the loop look for what is old next, if it trusts its clock.
+func (s *State) RetainAfter(change func()) {
+	_ = s.w.between(context.Background(), func(*conn) error {
 		s.w.retention.next = time.Time{}
+		change()
 		s.w.retain()
 		return nil
 	})

@@ -13,10 +13,23 @@ const (
 // The age is a promise too: within it a message, a command, an answer to a question and a text for a chat that come a
 // second time are known as such. So nothing younger goes, and nothing that is still owed, asked or running, however old.
 // What a person allowed for always (hs_allowances) stays until the person takes it back, and hs_meta is a few rows.
+//
+// By a clock that is years ahead everything is old. A machine that was just switched on has one until a time server was heard,
+// so nothing goes in the first retainEvery of a process, nor in that after a jump of the clock.
 type retention struct {
 	keep  time.Duration // 0: for ever
 	next  time.Time
 	going bool // there was something to remove at the last look
+
+	wall, steady time.Time // the last look at the clock, and when it was by one that does not jump
+}
+
+// trusts says that the clock has not jumped forward since the last look at it.
+func (r *retention) trusts(wall time.Time) bool {
+	first := r.wall.IsZero()
+	jump := wall.Sub(r.wall) - time.Since(r.steady)
+	r.wall, r.steady = wall, time.Now()
+	return first || jump <= clockSlack
 }
 
 // forgettable selects turns that ended before ?1 and of which nothing is owed or asked any more.
@@ -48,6 +61,9 @@ var outdated = []string{
 // retain takes one step of the retention, once a beat while there is something to remove and nobody waits to write.
 func (w *writer) retain() {
 	r := &w.retention
+	if r.keep > 0 && !r.trusts(w.now().Round(0)) {
+		r.next = time.Now().Add(retainEvery)
+	}
 	if r.keep <= 0 || time.Now().Before(r.next) || len(w.queue) > 0 {
 		return
 	}
