@@ -142,13 +142,31 @@ func (i *instance) over(limit <-chan time.Time) bool {
 	}
 }
 
+// isOver says whether there is no process and will be none.
+func (i *instance) isOver() bool {
+	if i.connected == nil {
+		return true
+	}
+	select {
+	case <-i.process.done:
+		return true
+	default:
+	}
+	select {
+	case <-i.connected:
+		return i.id() == 0
+	default:
+		return false
+	}
+}
+
 // limitKills returns how many processes below the worker the kernel has ended for its limit of memory.
 func (i *instance) limitKills() uint64 { return i.process.group.kills() }
 
-// tidy lets go of all that belonged to the process, which is gone or was never there. One that is slow to end is left to a
-// goroutine of its own, which ends with it: nobody waits for that, and nothing of it is kept for longer.
+// tidy lets go of all that belonged to the process, which is gone or was never there. One that is slow to end has been waited
+// for. It is left to a goroutine of its own, which ends with it: nothing of it is kept for longer.
 func (i *instance) tidy() {
-	if i.overWithin(i.timing.Kill) {
+	if i.isOver() {
 		i.clear()
 		return
 	}

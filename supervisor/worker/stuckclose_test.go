@@ -125,7 +125,21 @@ func TestAFailedStartWhoseProcessEndsLateLeavesNothing(t *testing.T) {
 			if err == nil {
 				t.Fatal("it serves")
 			}
-			b.tidy()
+			// The start has waited for it.
+			b.(*instance).timing.Kill = time.Hour
+			tidied := make(chan struct{})
+			go func() {
+				defer close(tidied)
+				b.tidy()
+			}()
+			until(t, "nobody waits for it again", func() bool {
+				select {
+				case <-tidied:
+					return true
+				default:
+					return false
+				}
+			})
 			select {
 			case <-b.done():
 				t.Fatalf("the process is over: this shows nothing (%v)", err)
