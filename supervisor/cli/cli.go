@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
 
@@ -137,11 +139,10 @@ func (p *program) root() *cobra.Command {
 Start with:
   hermes-supervisor run --foreground-chat    # supervise and chat in this terminal
   hermes-supervisor chat -q "run: uname -a"  # one question, one answer`,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: suggestWithin,
-		Args:                       none,
-		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          none,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&p.home, "home", "", "home `folder` (default $HERMES_HOME, else ~/.hermes)")
 	c.PersistentFlags().StringVar(&p.runDir, "run-dir", "", "`folder` for sockets (default $XDG_RUNTIME_DIR/hermes-supervisor, else /run/hermes-supervisor)")
@@ -198,12 +199,8 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// suggestWithin is how many letters a mistyped command may be off to be suggested.
-const suggestWithin = 2
-
 // group is a command that only holds others.
 func group(c *cobra.Command, children ...*cobra.Command) *cobra.Command {
-	c.SuggestionsMinimumDistance = suggestWithin
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
@@ -220,10 +217,50 @@ func group(c *cobra.Command, children ...*cobra.Command) *cobra.Command {
 
 func unknownCommand(c *cobra.Command, name string) error {
 	hint := ""
-	if near := c.SuggestionsFor(name); len(near) > 0 {
-		hint = fmt.Sprintf("\ndid you mean: %s %s", c.CommandPath(), near[0])
+	if near := meantCommand(c, name); near != nil {
+		hint = "\ndid you mean: " + near.CommandPath()
 	}
-	return fmt.Errorf("%s has no command %q%s\nsee: %s --help", c.CommandPath(), name, hint, c.CommandPath())
+	has := "there is no command"
+	if c.HasParent() {
+		has = shortPath(c) + " has no command"
+	}
+	return fmt.Errorf("%s %q%s\nsee: %s --help", has, name, hint, c.CommandPath())
+}
+
+// shortPath is the name of a command in an error, which begins with that of the program.
+func shortPath(c *cobra.Command) string {
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+}
+
+// meantCommand returns the command below c that name was probably meant to be: one that other programs call so, one that begins
+// so, one that is spelt nearly so, or one of this name elsewhere.
+func meantCommand(c *cobra.Command, name string) *cobra.Command {
+	list := slices.DeleteFunc(slices.Clone(c.Commands()), func(o *cobra.Command) bool { return !o.IsAvailableCommand() })
+	var names []string
+	for _, o := range list {
+		names = append(names, o.Name())
+	}
+	spelt := config.Suggest(name, names)
+	for _, is := range []func(*cobra.Command) bool{
+		func(o *cobra.Command) bool { return slices.Contains(o.SuggestFor, name) },
+		func(o *cobra.Command) bool { return len(name) > 1 && strings.HasPrefix(o.Name(), name) },
+		func(o *cobra.Command) bool { return o.Name() == spelt },
+	} {
+		if i := slices.IndexFunc(list, is); i >= 0 {
+			return list[i]
+		}
+	}
+	if c.HasParent() {
+		return nil
+	}
+	var elsewhere []*cobra.Command
+	for _, group := range list {
+		elsewhere = append(elsewhere, slices.DeleteFunc(slices.Clone(group.Commands()), func(o *cobra.Command) bool { return o.Name() != name })...)
+	}
+	if len(elsewhere) != 1 {
+		return nil
+	}
+	return elsewhere[0]
 }
 
 // none, exactly and between check the number of arguments.
@@ -234,16 +271,16 @@ func none(c *cobra.Command, args []string) error {
 	if !c.HasParent() {
 		return usageError{unknownCommand(c, args[0])}
 	}
-	return usageError{fmt.Errorf("%s takes no arguments, got %q\nsee: %s --help", c.CommandPath(), args[0], c.CommandPath())}
+	return usageError{fmt.Errorf("%s takes no arguments, got %q\nsee: %s --help", shortPath(c), args[0], c.CommandPath())}
 }
 
 func between(least, most int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return usageError{fmt.Errorf("%s needs %s\nsee: %s --help", c.CommandPath(), what, c.CommandPath())}
+			return usageError{fmt.Errorf("%s needs %s\nsee: %s --help", shortPath(c), what, c.CommandPath())}
 		case len(args) > most:
-			return usageError{fmt.Errorf("%s has %d arguments too many, the first is %q\nsee: %s --help", c.CommandPath(), len(args)-most, args[most], c.CommandPath())}
+			return usageError{fmt.Errorf("%s has %s too many, the first is %q\nsee: %s --help", shortPath(c), wording.Count(len(args)-most, "argument", "arguments"), args[most], c.CommandPath())}
 		}
 		return nil
 	}

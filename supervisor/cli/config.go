@@ -31,6 +31,7 @@ type checkReport struct {
 	Problems []problem `json:"problems"`
 	Warnings []string  `json:"warnings"`
 	Unused   []string  `json:"unused"`
+	Model    string    `json:"model,omitempty"` // which one would answer, and why
 }
 
 type problem struct {
@@ -54,13 +55,15 @@ effect here are listed, so that nobody waits for them to have one.`,
 			if err != nil && !errors.As(err, &bad) {
 				return err
 			}
+			if bad == nil {
+				loaded.Resolve(c.Context()) // a provider may have no key
+			}
 			if p.output == outputJSON {
 				return p.checkJSON(loaded, bad)
 			}
 			if bad != nil {
 				return bad
 			}
-			loaded.Resolve(c.Context())
 			return checkText(forPeople(p.out), loaded)
 		},
 	})
@@ -101,6 +104,7 @@ func (p *program) checkJSON(c *config.Config, bad *config.Error) error {
 	} else {
 		r.Warnings = append(r.Warnings, c.Warnings...)
 		r.Unused = append(r.Unused, c.Unused...)
+		r.Model = modelLine(c.Model)
 	}
 	if err := p.json(r); err != nil {
 		return err

@@ -29,8 +29,9 @@ func (p *program) ctlStatus() *cobra.Command {
 
 func (p *program) ctlWorkers() *cobra.Command {
 	return p.withOutput(&cobra.Command{
-		Use:   "workers",
-		Short: "Show the workers in detail",
+		Use:        "workers",
+		SuggestFor: []string{"ps", "list", "ls"},
+		Short:      "Show the workers in detail",
 		Example: `  hermes-supervisor ctl workers
   hermes-supervisor ctl workers -o json`,
 		Args: none,

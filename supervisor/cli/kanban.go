@@ -193,7 +193,7 @@ func (p *program) kanbanMove(name, status, short, text string, textNeeded int) *
 				}
 				t, err := client.SetStatus(c.Context(), r)
 				if err != nil {
-					return fmt.Errorf("%s %s: %w", name, r.Id, err)
+					return fmt.Errorf("%s: %w", name, err)
 				}
 				return p.print(t, func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "%s is %s\n", t.Id, t.Status)
@@ -209,7 +209,7 @@ func (p *program) kanbanMove(name, status, short, text string, textNeeded int) *
 func onlyBlocked(ctx context.Context, client hostv1.BoardsClient, r *hostv1.SetStatusRequest) error {
 	t, err := client.GetTask(ctx, &hostv1.GetTaskRequest{Board: r.Board, Id: r.Id})
 	if err != nil {
-		return fmt.Errorf("unblock %s: %w", r.Id, err)
+		return fmt.Errorf("unblock: %w", err)
 	}
 	if t.Status != "blocked" {
 		return fmt.Errorf("unblock %s: %w: it is %s, not blocked", r.Id, ipc.ErrRefused, t.Status)
@@ -228,7 +228,7 @@ func (p *program) kanbanSubscribe() *cobra.Command {
 			s.TaskId = args[0]
 			return p.boards(c.Context(), func(client hostv1.BoardsClient) error {
 				if _, err := client.Subscribe(c.Context(), &hostv1.SubscribeRequest{Subscription: s}); err != nil {
-					return fmt.Errorf("subscribe to %s: %w", s.TaskId, err)
+					return fmt.Errorf("subscribe: %w", err)
 				}
 				return p.print(s, func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "%s %s is told about %s\n", s.Platform, s.ChatId, s.TaskId)

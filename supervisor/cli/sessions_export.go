@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/transcript"
@@ -81,6 +83,9 @@ conversation alone may have a FILE. With --lineage logical sessions that continu
 			}
 			return with(c.Context(), func(client controlv1.SessionsClient) error {
 				x.client = client
+				if err := x.chosen(c.Context()); err != nil {
+					return err
+				}
 				return x.run(c.Context())
 			})
 		},
@@ -132,6 +137,31 @@ func (x *export) check() error {
 		return errors.New("--delete-after-verified needs a FILE of the format jsonl, without --redact: only that can be imported again as it was")
 	}
 	x.request.Lineage = x.lineage == "logical"
+	return nil
+}
+
+// chosen refuses to export nothing that was named, and a FILE that is a session: what was meant is in no file of this name.
+func (x *export) chosen(ctx context.Context) error {
+	r := x.request
+	named := r.All || len(r.Sessions) > 0 || !proto.Equal(r.Filter, &controlv1.SessionFilter{})
+	if _, err := os.Lstat(x.to); x.to != "" && x.to != "-" && err != nil {
+		s, err := x.client.Show(ctx, &controlv1.ShowSessionRequest{Session: x.to, Limit: 1})
+		if errors.Is(err, ipc.ErrGone) || errors.Is(err, ipc.ErrTimeout) || ctx.Err() != nil {
+			return err
+		}
+		// Where sessions are chosen another way, a file may have the title of one.
+		if err == nil && (!named || s.Session.Id == x.to) {
+			how := ""
+			if x.format != formatJSONL {
+				how = " --format " + x.format
+			}
+			return usageError{fmt.Errorf("%s is a session; FILE is where to write it\nto export it: hermes-supervisor sessions export%s --session-id %s",
+				x.to, how, shellWord(x.to))}
+		}
+	}
+	if !named {
+		return usageError{errors.New("say which sessions: --session-id ID, --all, or a filter such as --older-than 30d")}
+	}
 	return nil
 }
 

@@ -37,7 +37,7 @@ var arguments = map[string][]string{
 	"pairing approve": {"telegram", "12345678"}, "pairing revoke": {"telegram", "1"},
 	"plugins disable": {"x"}, "plugins enable": {"x"}, "plugins remove": {"x"},
 	"sessions delete": {"--yes", "x"}, "sessions import": {"-"}, "sessions rename": {"x", "title"}, "sessions search": {"words"}, "sessions show": {"x"},
-	"sessions optimize-storage": {"--yes"},
+	"sessions optimize-storage": {"--yes"}, "sessions export": {"--all"},
 }
 
 // TestNoCommandWaitsForEverForASupervisorThatIsFrozen runs every command of the tree against a control socket behind which

@@ -4,7 +4,8 @@ import "strings"
 
 // Suggest returns the word of known that word was probably meant to be, or "" if none is near.
 func Suggest(word string, known []string) string {
-	best, bestDistance := "", 1+len(word)/3
+	// A third of the letters may be wrong, but of a short word one alone: with two of three any word is near.
+	best, bestDistance := "", max(1, (len(word)+1)/3)
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), k); d <= bestDistance && (best == "" || d < bestDistance) {
 			best, bestDistance = k, d

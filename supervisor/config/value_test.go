@@ -58,7 +58,7 @@ func TestFormatDuration(t *testing.T) {
 func TestSuggest(t *testing.T) {
 	known := []string{"limits", "restart", "memory", "fds"}
 	for word, want := range map[string]string{
-		"limit": "limits", "Limits": "limits", "memroy": "memory", "fd": "fds", "restrat": "restart", "banana": "", "": "",
+		"limit": "limits", "Limits": "limits", "memroy": "memory", "fd": "fds", "restrat": "restart", "banana": "", "": "", "foo": "", "ps": "", "fsd": "fds",
 	} {
 		if got := Suggest(word, known); got != want {
 			t.Errorf("Suggest(%q) = %q, want %q", word, got, want)

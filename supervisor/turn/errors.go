@@ -42,7 +42,11 @@ func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf(format+": %w", append(args, err)...)
+	return kinded(fmt.Errorf(format+": %w", append(args, err)...))
+}
+
+// kinded gives err its ipc kind. What the store says of a task has its name already.
+func kinded(err error) error {
 	for _, k := range storeKinds {
 		if errors.Is(err, k.from) {
 			return &kindError{err, k.to}

@@ -110,7 +110,7 @@ func (s *boardsService) GetTask(ctx context.Context, r *hostv1.GetTaskRequest) (
 	}
 	t, err := b.Task(ctx, r.Id)
 	if err != nil {
-		return nil, wrap(err, "task %s", r.Id)
+		return nil, kinded(err)
 	}
 	return taskToProto(t), nil
 }
@@ -126,7 +126,7 @@ func (s *boardsService) SetStatus(ctx context.Context, r *hostv1.SetStatusReques
 	}
 	t, err := b.SetStatus(ctx, r.Id, r.Status, r.Summary)
 	if err != nil {
-		return nil, wrap(err, "task %s", r.Id)
+		return nil, kinded(err)
 	}
 	return taskToProto(t), nil
 }
@@ -141,7 +141,7 @@ func (s *boardsService) Subscribe(ctx context.Context, r *hostv1.SubscribeReques
 		return nil, err
 	}
 	if err := b.Subscribe(ctx, sub); err != nil {
-		return nil, wrap(err, "subscribe to task %s", sub.TaskID)
+		return nil, kinded(err)
 	}
 	return &hostv1.SubscribeResponse{}, nil
 }
