@@ -113,6 +113,32 @@ func (p Proc) Stat(pid int) (Stat, error) {
 	return parseStat(data, "")
 }
 
+// ThreadStates returns the states of a process's threads, the first one's first: that one is a zombie when it has ended before
+// the others, and stands for the process in Stat. It is empty for a process that is gone.
+func (p Proc) ThreadStates(pid int) []byte {
+	var states []byte
+	dir := filepath.Join(string(p), strconv.Itoa(pid), "task")
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, t := range threads {
+		data, err := os.ReadFile(filepath.Join(dir, t.Name(), "stat"))
+		if err != nil {
+			continue // ended meanwhile
+		}
+		s, err := parseStat(data, "")
+		switch {
+		case err != nil:
+		case s.PID == pid:
+			states = append([]byte{s.State}, states...)
+		default:
+			states = append(states, s.State)
+		}
+	}
+	return states
+}
+
 // parseStat reads one line. The command's name is in parentheses and may itself hold parentheses, spaces and line ends, so
 // the fields are counted from the last closing one. known is a name that it probably is, which spares making it.
 func parseStat(data []byte, known string) (Stat, error) {

@@ -114,6 +114,25 @@ func TestWhatIsGoneIsGone(t *testing.T) {
 	}
 }
 
+func TestTheStatesOfThreads(t *testing.T) {
+	root := t.TempDir()
+	const rest = " 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5000"
+	for path, text := range map[string]string{"200/task/1000": "1000 (t) D" + rest, "200/task/200": "200 (x) Z" + rest, "200/task/201": "201 (t) S" + rest, "200/task/202": "cut"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(root, path), 0o700), os.WriteFile(filepath.Join(root, path, "stat"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := Proc(root).ThreadStates(200); string(got) != "ZDS" {
+		t.Errorf("%q", got)
+	}
+	if got := Proc(root).ThreadStates(7); len(got) != 0 {
+		t.Errorf("of nobody: %q", got)
+	}
+	if got := System.ThreadStates(os.Getpid()); len(got) < 2 {
+		t.Errorf("of this process: %q", got)
+	}
+}
+
 func TestDescendants(t *testing.T) {
 	p := tree(t)
 	for pid, want := range map[int][]int{100: {200, 201}, 200: {201}, 201: nil, 1: {100, 200, 201, 300}, 7: nil} {

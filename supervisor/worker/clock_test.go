@@ -41,6 +41,7 @@ func (g *ghost) up(h Hooks) func()      { return h.Up(ipc.Identity{}, nil) }
 func (g *ghost) reaped() bool           { return false }
 func (g *ghost) done() <-chan struct{}  { return g.ends }
 func (g *ghost) exit() Exit             { return Exit{PID: 1, Code: 1} }
+func (g *ghost) unended() Exit          { return Exit{PID: 1, Code: -1, Message: "it was not gone"} }
 func (g *ghost) series() *sample.Series { return nil }
 func (g *ghost) limitKills() uint64     { return 0 }
 func (g *ghost) began() time.Time       { return g.start }

@@ -31,7 +31,7 @@ func TestCauses(t *testing.T) {
 		{"stubborn stop", machine{state: Stopping, intent: closing}, Exit{Code: -1, Signal: "SIGKILL", sent: []syscall.Signal{syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGCONT, syscall.SIGKILL}}, CausePlanned, "end of the supervisor; ended by SIGKILL after SIGTERM, SIGQUIT, SIGKILL"},
 		{"restart", machine{state: Draining, intent: again}, Exit{Code: 1}, CauseOperator, "restart; ended with code 1"},
 		{"failed start", machine{state: Starting}, Exit{Code: -1, Signal: "SIGKILL", Message: "no bread"}, CauseStartFailed, "no bread"},
-		{"not ended", machine{state: Stopping, intent: again}, Exit{Code: -1, Message: "the kernel does not end it"}, CauseOperator, "the kernel does not end it; restart; not ended"},
+		{"not ended", machine{state: Stopping, intent: again}, Exit{Code: -1, Message: "it was not gone"}, CauseOperator, "it was not gone; restart; not ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.exit.judge(c.before)

@@ -96,7 +96,7 @@ func (i *instance) end(from action) {
 	}
 	i.process.signal(syscall.SIGKILL)
 	if !i.endsWithin(i.timing.Kill) {
-		i.log.Error("the kernel does not end a process", "pid", i.id())
+		i.log.Error("a process is not over", "pid", i.id(), "detail", i.unended().Message)
 	}
 }
 

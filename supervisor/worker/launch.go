@@ -88,7 +88,7 @@ func (l *launcher) launch(ctx context.Context, incarnation uint64, born func(pid
 	closeAll(inst.process.takeFiles())
 	inst.process.signal(syscall.SIGKILL)
 	if !inst.overWithin(l.env.Timing.Kill) {
-		l.log.Error("the kernel does not end a process", "pid", inst.id())
+		l.log.Error("the process of a failed start is not over", "pid", inst.id(), "detail", inst.unended().Message)
 	}
 	err = inst.explain(err)
 	exit := inst.exit()

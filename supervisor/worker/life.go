@@ -33,7 +33,7 @@ type life struct {
 	body   body // from ready to exit
 	pid    int  // from born to exit
 	abort  context.CancelCauseFunc
-	giveUp chan struct{} // closed when the process cannot be ended
+	giveUp chan struct{} // closed when the process is not waited for any more
 	down   func()
 	stop   context.CancelFunc      // of the health checks
 	cool   context.CancelCauseFunc // of the spare, nil: none is kept
@@ -292,7 +292,7 @@ func (l *life) drained(h happening) {
 	}
 }
 
-// end climbs the stop ladder. A process that the kernel does not end is given up: it must not hold its successor back.
+// end climbs the stop ladder. A process that is not over at its end is given up: it must not hold its successor back.
 func (l *life) end(from action) {
 	b, incarnation, giveUp := l.body, l.m.incarnation, l.giveUp
 	l.helpers.Go(func() {
@@ -301,7 +301,7 @@ func (l *life) end(from action) {
 		case <-b.done():
 		default:
 			close(giveUp)
-			l.tell(happening{incarnation: incarnation, ev: evExit{}, exit: Exit{PID: b.id(), Code: -1, Message: "the kernel does not end it"}})
+			l.tell(happening{incarnation: incarnation, ev: evExit{}, exit: b.unended()})
 		}
 	})
 }

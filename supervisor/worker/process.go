@@ -422,6 +422,13 @@ func (p *process) isReaped() bool {
 	return p.reaped
 }
 
+// ended returns how the process ended, nil if it was not waited for yet.
+func (p *process) ended() *os.ProcessState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
+
 // Wait returns when everything of the process is gone. How it ended is in state, which go-plugin need not know.
 func (p *process) Wait(context.Context) error {
 	<-p.done

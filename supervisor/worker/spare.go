@@ -49,7 +49,7 @@ func (l *launcher) warm(ctx context.Context, incarnation uint64) {
 		}
 		s.inst.process.signal(syscall.SIGKILL)
 		if !s.inst.overWithin(l.env.Timing.Kill) {
-			l.log.Error("the kernel does not end a spare", "pid", s.inst.id())
+			l.log.Error("a spare is not over", "pid", s.inst.id(), "detail", s.inst.unended().Message)
 		}
 		s.inst.tidy()
 		if ctx.Err() == nil {

@@ -115,7 +115,7 @@ type Timing struct {
 	Misses int           // missed checks in a row that make a worker frozen
 	Term   time.Duration // from SIGTERM to the end
 	Quit   time.Duration // from SIGQUIT, which makes a Go program print its stacks, to the end
-	Kill   time.Duration // from SIGKILL until it is said that the kernel does not end it
+	Kill   time.Duration // from SIGKILL until it is not waited for any more
 	Tidy   time.Duration // for go-plugin to let go of a process that is gone
 }
 
@@ -200,6 +200,7 @@ type body interface {
 	done() <-chan struct{} // closed when it is gone
 	reaped() bool          // there is no process any more, though its output may still be read: done comes
 	exit() Exit            // after done
+	unended() Exit         // instead, when it is not waited for any more
 	limitKills() uint64    // processes below it that the kernel has ended for its limit of memory
 	leaving(Hooks)         // its end is planned; before down
 	tidy()                 // let go of everything that belonged to it; after done
