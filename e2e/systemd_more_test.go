@@ -45,7 +45,7 @@ func (h *systemdHost) socketActivated() {
 	if failed > 1 {
 		h.t.Errorf("%d commands failed during the restart", failed)
 	}
-	if out := h.must("stat", "-c", "%a %U", strings.TrimSpace(h.must("sh", "-c", "ls /run/hermes-supervisor/*/*.sock"))); out != "600 daemon\n" {
+	if out := h.must("stat", "-c", "%a %U", strings.TrimSpace(h.must("sh", "-c", "ls /run/hermes-supervisor-*/*/control.sock"))); out != "600 daemon\n" {
 		h.t.Errorf("the socket is %s", out)
 	}
 	h.socketTakenAway()

@@ -79,6 +79,8 @@ func TestAsAServiceOfARealSystemd(t *testing.T) {
 		{"kill -9 leaves no orphan", (*systemdHost).killed},
 		{"a stop ends within its budget", (*systemdHost).stopped},
 		{"a command starts it by its socket, and waits for it", (*systemdHost).socketActivated},
+		{"the services of two homes leave each other alone", (*systemdHost).sideBySide},
+		{"units of an earlier release serve, and an installation moves them", (*systemdHost).moved},
 		{"a chat restarts it", (*systemdHost).restartedFromAChat},
 		{"as a user's service", (*systemdHost).asAUsersService},
 		{"the watchdog ends a frozen supervisor", (*systemdHost).frozen},

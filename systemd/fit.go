@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ type Settings struct {
 	Watchdog     time.Duration // 0: none
 	OpenFiles    uint64
 	Delegate     bool // it may divide its control group among its workers
+	SharedDir    bool // it removes the folder in which services of earlier releases have their sockets, whatever their homes
 	Loaded       bool
 }
 
@@ -67,7 +69,7 @@ func ReadSettings(ctx context.Context, unit string, user bool) (Settings, error)
 	if err != nil {
 		return Settings{}, ErrNoSystemctl
 	}
-	args := []string{"show", "--property=LoadState,FragmentPath,Type,KillMode,NotifyAccess,TimeoutStopUSec,WatchdogUSec,LimitNOFILE,Delegate", "--", unit}
+	args := []string{"show", "--property=LoadState,FragmentPath,Type,KillMode,NotifyAccess,TimeoutStopUSec,WatchdogUSec,LimitNOFILE,Delegate,RuntimeDirectory", "--", unit}
 	if user {
 		args = append([]string{"--user"}, args...)
 	}
@@ -111,6 +113,8 @@ func parseSettings(text string) Settings {
 			s.OpenFiles = parseLimit(value)
 		case "Delegate":
 			s.Delegate = value == "yes"
+		case "RuntimeDirectory":
+			s.SharedDir = slices.Contains(strings.Fields(value), "hermes-supervisor")
 		}
 	}
 	return s
@@ -185,6 +189,9 @@ func (s Settings) Misfits(drain time.Duration) []string {
 	}
 	if !s.Delegate {
 		list = append(list, fmt.Sprintf("%s has no Delegate=memory pids, so that the kernel holds no worker to its limits and the supervisor alone watches them%s", s.Unit, again))
+	}
+	if s.SharedDir {
+		list = append(list, fmt.Sprintf("%s has RuntimeDirectory=hermes-supervisor, so that its stop can take away the sockets of other homes%s", s.Unit, again))
 	}
 	return list
 }

@@ -77,6 +77,9 @@ func TestAUnitThatDoesNotFitIsSaidInWords(t *testing.T) {
 		"KillMode=control-group":   "a stop ends the workers under their turns",
 		"LimitNOFILE=1024":         "LimitNOFILE=1024",
 		"Delegate=no":              "no Delegate=memory pids",
+
+		"RuntimeDirectory=hermes-supervisor":            "the sockets of other homes",
+		"RuntimeDirectory=hermes-supervisor-0123456789": "",
 	} {
 		s := parseSettings(fitting + change + "\n")
 		s.Unit, s.User = "u.service", true

@@ -66,7 +66,7 @@ type Changes struct {
 // Install writes the files and lets the manager read them. Files that are as they should be are left alone. Units named unwanted
 // must not be beside them, as the socket of a service that is to make its own: those that are ours are stopped, disabled and
 // removed. The manager reads its units again in any case: an installation that was killed may have written them and come no
-// further. A service that runs is restarted if its type, its watchdog or who holds its socket has changed. Nothing is written if
+// further. What runs is restarted if its type, its watchdog, or place or holder of its socket has changed. Nothing is written if
 // one of all these files was edited by hand or is not ours, or if systemd-analyze refuses one.
 func (in Installation) Install(ctx context.Context, files []File, unwanted ...string) (done Changes, err error) {
 	write, restart, err := in.compare(files)
@@ -77,13 +77,31 @@ func (in Installation) Install(ctx context.Context, files []File, unwanted ...st
 	if err != nil {
 		return done, err
 	}
+	if len(away) > 0 {
+		restart = nil
+		for _, f := range files { // what runs listens at a file that will be gone
+			restart = append(restart, f.Name)
+		}
+	}
 	if len(write) > 0 {
 		if err := in.verify(ctx, write); err != nil {
 			return done, err
 		}
-		if done.Wrote, err = in.write(write); err != nil {
-			return done, err
+	}
+	paused, err := in.pause(ctx, restart)
+	if err == nil {
+		if len(paused) > 0 {
+			restart = nil
 		}
+		done, err = in.change(ctx, write, away, restart)
+	}
+	return done, errors.Join(err, in.resume(ctx, paused))
+}
+
+// change writes files and takes units away, and restarts services that run.
+func (in Installation) change(ctx context.Context, write []File, away, restart []string) (done Changes, err error) {
+	if done.Wrote, err = in.write(write); err != nil {
+		return done, err
 	}
 	if err := in.reload(ctx); err != nil {
 		return done, err
@@ -92,15 +110,9 @@ func (in Installation) Install(ctx context.Context, files []File, unwanted ...st
 		if err := in.disable(ctx, away); err != nil {
 			return done, err
 		}
-		restart = nil
-		for _, f := range files { // what runs listens at a file that is gone now
-			restart = append(restart, f.Name)
-		}
 	}
-	for _, name := range restart {
-		if err := in.systemctl(ctx, "try-restart", name); err != nil && !notRunning(err) {
-			return done, err
-		}
+	if err := in.restart(ctx, restart); err != nil {
+		return done, err
 	}
 	// The last step, so that an installation that was killed before it is done again as a whole.
 	done.Removed, err = in.remove(ctx, away)
@@ -138,6 +150,9 @@ func (in Installation) compare(files []File) (write []File, restart []string, er
 
 // write puts the files into the folder and returns the paths of those that it came to.
 func (in Installation) write(files []File) (wrote []string, err error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
 	if err := os.MkdirAll(in.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("install units: %w", err)
 	}
@@ -149,17 +164,6 @@ func (in Installation) write(files []File) (wrote []string, err error) {
 		wrote = append(wrote, path)
 	}
 	return wrote, nil
-}
-
-// kept returns the lines of a service file that a running service must not be given by a reload of the manager alone: one that gets
-// a watchdog while it runs is killed within a second, as its last ping is old.
-func kept(text []byte) (lines string) {
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "Type=") || strings.HasPrefix(line, "WatchdogSec=") {
-			lines += line
-		}
-	}
-	return lines
 }
 
 // replaceFile writes a file that is whole or the old one at every moment.
@@ -306,14 +310,20 @@ func notRunning(err error) bool {
 }
 
 func (in Installation) systemctl(ctx context.Context, args ...string) error {
-	if in.User {
-		args = append([]string{"--user"}, args...)
-	}
+	args = in.scoped(args...)
 	out, err := in.run(ctx, "systemctl", args...)
 	if err != nil {
 		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(out))
 	}
 	return nil
+}
+
+// scoped are the arguments of a systemctl that asks the manager of this installation.
+func (in Installation) scoped(args ...string) []string {
+	if in.User {
+		return append([]string{"--user"}, args...)
+	}
+	return args
 }
 
 // limit bounds a call: a start waits until the supervisor serves, which TimeoutStartSec bounds to three minutes, and a stop for
@@ -322,7 +332,7 @@ func (in Installation) limit(args []string) time.Duration {
 	if in.Limit > 0 {
 		return in.Limit
 	}
-	for _, verb := range []string{"enable", "disable", "stop", "try-restart"} {
+	for _, verb := range []string{"enable", "disable", "start", "stop", "restart", "try-restart"} {
 		if slices.Contains(args, verb) {
 			return 10 * time.Minute
 		}

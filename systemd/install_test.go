@@ -69,6 +69,7 @@ func TestAServiceWhoseWatchdogHasChangedIsRestartedIfItRuns(t *testing.T) {
 		{"a watchdog", unitFile, with("WatchdogSec=30"), true},
 		{"another watchdog", with("WatchdogSec=30"), with("WatchdogSec=60"), true},
 		{"another type", with("Type=simple"), with("Type=notify"), true},
+		{"another folder of the sockets", with("RuntimeDirectory=a"), with("RuntimeDirectory=b"), true},
 		{"another limit", with("WatchdogSec=30"), with("WatchdogSec=30\nLimitNOFILE=1"), false},
 	} {
 		in, ran := recorded(t)
@@ -84,6 +85,71 @@ func TestAServiceWhoseWatchdogHasChangedIsRestartedIfItRuns(t *testing.T) {
 		if got := (*ran)[len(*ran)-1] == "systemctl --user try-restart a.service"; got != c.restarts {
 			t.Errorf("%s: ran %q", c.name, *ran)
 		}
+	}
+}
+
+// systemd opens a socket at its new path only when its unit starts, refuses that while the service is active, and removes the old
+// one only while it has the old unit.
+func TestASocketThatMovesIsStoppedWithItsServiceUntilTheUnitsAreRead(t *testing.T) {
+	const none = "inactive"
+	const reload, again = "systemctl --user daemon-reload", "systemctl --user try-restart a.service"
+	stop, open, start := "systemctl --user stop a.socket a.service", "systemctl --user start a.socket", "systemctl --user start a.socket a.service"
+	for _, c := range []struct {
+		socket, service string
+		want            []string
+	}{
+		{"active", "active", []string{stop, reload, start}},
+		{"active", "activating", []string{stop, reload, start}},
+		{"active", none, []string{stop, reload, open}},
+		{none, "active", []string{reload, again}},
+		{none, none, []string{reload, again}},
+		{"", "", []string{reload, again}}, // no manager runs
+	} {
+		service, socket := pair(t, "/srv/hermes")
+		in, ran := recorded(t)
+		in.Home, in.RunName = "/srv/hermes", "0123456789"
+		put(t, in.Dir, "a.service", earlier(t, "service"))
+		put(t, in.Dir, "a.socket", earlier(t, "socket"))
+		run := in.Run
+		in.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+			if !slices.Contains(args, "is-active") {
+				return run(ctx, name, args...)
+			}
+			state := map[string]string{"a.socket": c.socket, "a.service": c.service}[args[len(args)-1]]
+			if state != "active" {
+				return state + "\n", errors.New("exit status 3")
+			}
+			return state + "\n", nil
+		}
+		if done, err := in.Install(t.Context(), []File{service, socket}); err != nil || len(done.Wrote) != 2 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		if got := (*ran)[1:]; !slices.Equal(got, c.want) {
+			t.Errorf("socket %s, service %s: ran %q, want %q", c.socket, c.service, got, c.want)
+		}
+		in.Run, *ran = run, nil
+		if done, err := in.Install(t.Context(), []File{service, socket}); err != nil || len(done.Wrote) > 0 || len(*ran) != 1 {
+			t.Errorf("again: %+v, %v, ran %q", done, err, *ran)
+		}
+	}
+}
+
+func TestWhatWasStoppedForAnInstallationIsStartedWhenThatFails(t *testing.T) {
+	service, socket := pair(t, "/srv/hermes")
+	in, ran := recorded(t)
+	in.Home, in.RunName = "/srv/hermes", "0123456789"
+	put(t, in.Dir, "a.service", earlier(t, "service"))
+	put(t, in.Dir, "a.socket", earlier(t, "socket"))
+	run := in.Run
+	in.Run = failing(func(ctx context.Context, name string, args ...string) (string, error) {
+		if slices.Contains(args, "is-active") {
+			return "active\n", nil
+		}
+		return run(ctx, name, args...)
+	}, "daemon-reload", ErrSlow)
+	done, err := in.Install(t.Context(), []File{service, socket})
+	if !errors.Is(err, ErrSlow) || len(done.Wrote) != 2 || (*ran)[len(*ran)-1] != "systemctl --user start a.socket a.service" {
+		t.Errorf("%+v, %v, ran %q", done, err, *ran)
 	}
 }
 

@@ -31,7 +31,10 @@ type Unit struct {
 	Home       string // absolute
 	User       string // of a system service; empty for a service of the user's own manager
 	Drain      time.Duration
-	Socket     string // absolute path of the control socket if the manager is to hold it; empty: the supervisor makes it
+	// RunDir is the folder below /run that the manager makes for a system service. It goes with the service, so it must be of no
+	// other.
+	RunDir string
+	Socket string // absolute path of the control socket if the manager is to hold it; empty: the supervisor makes it
 }
 
 // StopSeconds is TimeoutStopSec, computed from the drain so that the two cannot disagree.
@@ -46,7 +49,7 @@ func (u Unit) Render() ([]byte, error) { return u.render(unitTemplate) }
 func (u Unit) RenderSocket() ([]byte, error) { return u.render(socketTemplate) }
 
 func (u Unit) render(t *template.Template) ([]byte, error) {
-	for _, s := range []string{u.Executable, u.Home, u.User, u.Socket} {
+	for _, s := range []string{u.Executable, u.Home, u.User, u.RunDir, u.Socket} {
 		if strings.ContainsAny(s, "\n\r\x00") {
 			return nil, fmt.Errorf("unit file: %q has a line break", s)
 		}

@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestUnitFiles(t *testing.T) {
 	for name, u := range map[string]Unit{
 		"user.service":   {Executable: "/usr/local/bin/hermes-supervisor", Home: "/home/ada/.hermes", Drain: time.Minute},
-		"socket.service": {Executable: "/opt/bin/hermes-supervisor", Home: "/srv/hermes", User: "hermes", Drain: time.Minute, Socket: "/run/hermes-supervisor/0123456789/control.sock"},
-		"system.service": {Executable: "/opt/hermes supervisor/bin/hermes-supervisor", Home: `/srv/50%/a"b$c`, User: "hermes", Drain: 1500 * time.Millisecond},
+		"socket.service": {Executable: "/opt/bin/hermes-supervisor", Home: "/srv/hermes", User: "hermes", Drain: time.Minute, RunDir: "hermes-supervisor-0123456789", Socket: "/run/hermes-supervisor-0123456789/0123456789/control.sock"},
+		"system.service": {Executable: "/opt/hermes supervisor/bin/hermes-supervisor", Home: `/srv/50%/a"b$c`, User: "hermes", Drain: 1500 * time.Millisecond, RunDir: "hermes-supervisor-9876543210"},
 	} {
 		got, err := u.Render()
 		if err != nil {
@@ -98,7 +98,7 @@ func TestSystemdFindsTheProgramWhereverItIs(t *testing.T) {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		text, err := Unit{Executable: program, Home: "/srv/" + name, User: "root", Drain: time.Minute}.Render()
+		text, err := Unit{Executable: program, Home: "/srv/" + name, User: "root", Drain: time.Minute, RunDir: "hermes-supervisor-0123456789"}.Render()
 		if strings.ContainsAny(name, "\"'\\\t") {
 			if err == nil || !strings.Contains(err.Error(), "elsewhere") {
 				t.Errorf("%q, which systemd does not start, is written into a unit: %v", name, err)

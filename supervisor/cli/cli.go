@@ -145,7 +145,7 @@ Start with:
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&p.home, "home", "", "home `folder` (default $HERMES_HOME, else ~/.hermes)")
-	c.PersistentFlags().StringVar(&p.runDir, "run-dir", "", "`folder` for sockets (default $XDG_RUNTIME_DIR/hermes-supervisor, else /run/hermes-supervisor)")
+	c.PersistentFlags().StringVar(&p.runDir, "run-dir", "", "`folder` for sockets (default $XDG_RUNTIME_DIR/hermes-supervisor, else /run/hermes-supervisor-HASH of its service)")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		// The flags of a command that there is none of are known to nobody; what is wrong is its name.
 		if before := c.Flags().Args(); c.HasSubCommands() && len(before) > 0 {

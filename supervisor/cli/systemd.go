@@ -80,7 +80,8 @@ func (p *program) unit(f unitFlags) (systemd.Unit, error) {
 	u := systemd.Unit{Executable: self, Home: c.Home, Drain: c.Supervisor.DrainTimeout}
 	base := fmt.Sprintf("/run/user/%d/hermes-supervisor", os.Getuid())
 	if !f.user {
-		base = "/run/hermes-supervisor"
+		base = config.ServiceBase(c.Home)
+		u.RunDir = filepath.Base(base)
 		if u.User, err = userName(); err != nil {
 			return u, err
 		}

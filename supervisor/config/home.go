@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -110,10 +111,10 @@ func RunDirIn(base, home string) (string, error) {
 }
 
 // TempBase makes a folder for the run directory of one command, to be removed by the caller. It is where run directories
-// usually are, not in $TMPDIR, whose path may be long.
+// usually are, not in $TMPDIR, whose path may be long, nor in that of a service, with which it would go.
 func TempBase() (string, error) {
 	var first error
-	for _, base := range usualBases() {
+	for _, base := range usualBases("") {
 		err := private(base)
 		if err == nil {
 			var dir string
@@ -131,7 +132,7 @@ func TempBase() (string, error) {
 // usualRunDir uses the first usual place where a run directory can be made; the error is that of the first.
 func usualRunDir(home string) (string, error) {
 	var first error
-	for _, base := range usualBases() {
+	for _, base := range usualBases(home) {
 		dir, err := RunDirIn(base, home)
 		if err == nil {
 			return dir, nil
@@ -143,23 +144,31 @@ func usualRunDir(home string) (string, error) {
 	return "", first
 }
 
-// usualBases lists where run directories are, the one to use first.
-func usualBases() []string {
+// usualBases lists where run directories are, the one to use first, with that of a home's service unless home is empty.
+func usualBases(home string) []string {
 	var bases []string
 	if xdg := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(xdg) {
 		bases = append(bases, filepath.Join(xdg, runName))
 	}
-	// systemd makes this one for a service of another user than root.
+	if home != "" && owned(ServiceBase(home)) {
+		bases = append(bases, ServiceBase(home))
+	}
+	// systemd makes this one for the services of earlier releases, of another user than root.
 	if system := filepath.Join("/run", runName); os.Getuid() == 0 || owned(system) {
 		bases = append(bases, system)
 	}
 	return append(bases, tempBase(os.Getuid()))
 }
 
-// clientBases are the places where a client looks: its supervisor may have been started with another environment.
-func clientBases() []string {
-	return append(usualBases(), userBase(os.Getuid()))
+// clientBases are the places where a client of a home looks: its supervisor may have been started with another environment, or
+// by systemd as another user.
+func clientBases(home string) []string {
+	return slices.Concat([]string{ServiceBase(home)}, usualBases(""), []string{userBase(os.Getuid())})
 }
+
+// ServiceBase is what systemd makes for the system's service of a home. Each has one of its own, as it goes when the service
+// stops, with all that is in it.
+func ServiceBase(home string) string { return filepath.Join("/run", runName+"-"+RunName(home)) }
 
 // userBase is where the supervisor of a user is who has logged in.
 func userBase(uid int) string { return fmt.Sprintf("/run/user/%d/%s", uid, runName) }
@@ -253,13 +262,13 @@ func SocketPath(runDir string) string { return filepath.Join(runDir, controlName
 // FindSocket returns the control socket that a client of a home should dial: the first that exists in base, or in
 // the usual places if base is empty, which are also those of the home's owner; if none does, the one where it would be.
 func FindSocket(base, home string) (string, error) {
-	bases := clientBases()
+	bases, usual := clientBases(home), usualBases(home)[0]
 	if base != "" {
 		b, err := expand(base)
 		if err != nil {
 			return "", err
 		}
-		bases = []string{b}
+		bases, usual = []string{b}, b
 	}
 	for _, b := range bases {
 		path := SocketPath(filepath.Join(b, RunName(home)))
@@ -272,5 +281,5 @@ func FindSocket(base, home string) (string, error) {
 			return path, nil
 		}
 	}
-	return SocketPath(filepath.Join(bases[0], RunName(home))), nil
+	return SocketPath(filepath.Join(usual, RunName(home))), nil
 }

@@ -143,11 +143,11 @@ func TestAClientFindsASupervisorThatWasStartedWithAnotherEnvironment(t *testing.
 	if path, err := FindSocket("", home); err != nil || !strings.HasPrefix(path, first) {
 		t.Errorf("with no supervisor: %s, %v", path, err)
 	}
-	if usual := usualBases(); len(usual) < 2 || usual[0] != filepath.Join(first, "hermes-supervisor") {
+	if usual := usualBases(home); len(usual) < 2 || usual[0] != filepath.Join(first, "hermes-supervisor") {
 		t.Errorf("usual places %v", usual)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	for _, base := range usualBases() {
+	for _, base := range usualBases(home) {
 		if strings.HasPrefix(base, "/run/user/") {
 			t.Errorf("a supervisor without XDG_RUNTIME_DIR would use %s", base)
 		}
@@ -180,6 +180,56 @@ func TestRootFindsTheSupervisorOfAHomesOwner(t *testing.T) {
 	}
 	if got, err := FindSocket(shortDir(t), home); err != nil || got == socket {
 		t.Errorf("a --run-dir leads to another place: %s, %v", got, err)
+	}
+}
+
+// What systemd makes for the service of a home is that home's alone, and is where its supervisor and all its clients meet.
+func TestAHomesServiceHasAFolderOfItsOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can make what systemd makes in /run")
+	}
+	home, other := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	base := ServiceBase(home)
+	if base == ServiceBase(other) {
+		t.Fatalf("two homes share %s", base)
+	}
+	if path, err := FindSocket("", home); err != nil || strings.HasPrefix(path, base) {
+		t.Errorf("before there is a service, a client is sent to %s, %v", path, err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	if err := os.Mkdir(base, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(base, RunName(home))
+	if dir, err := RunDir(home); err != nil || dir != want {
+		t.Errorf("run directory %s, %v; want %s", dir, err, want)
+	}
+	if dir, err := RunDir(other); err != nil || strings.HasPrefix(dir, base) {
+		t.Errorf("another home's is %s, %v", dir, err)
+	}
+	temp, err := TempBase()
+	if err != nil || strings.HasPrefix(temp, base) {
+		t.Errorf("a command's own is %s, %v", temp, err)
+	}
+	_ = os.RemoveAll(temp)
+	write(t, SocketPath(want), "")
+	for _, xdg := range []string{"", shortDir(t)} {
+		t.Setenv("XDG_RUNTIME_DIR", xdg)
+		if path, err := FindSocket("", home); err != nil || path != SocketPath(want) {
+			t.Errorf("with XDG_RUNTIME_DIR=%q a client finds %s, %v", xdg, path, err)
+		}
+	}
+	// As the folder of a service of another user than root.
+	if err := os.Chown(base, 12345, 12345); err != nil {
+		t.Skip("no other user here:", err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if path, err := FindSocket("", home); err != nil || path != SocketPath(want) {
+		t.Errorf("root finds %s, %v", path, err)
+	}
+	if dir, err := RunDir(home); err != nil || strings.HasPrefix(dir, base) {
+		t.Errorf("root's own supervisor uses %s, %v", dir, err)
 	}
 }
 
