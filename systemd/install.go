@@ -27,6 +27,9 @@ type File struct {
 	Text []byte
 }
 
+// Written is the text as Install writes it, by which it is known later.
+func (f File) Written() []byte { return sealed(f.Text) }
+
 // An Installation is a folder of unit files and the manager that reads it.
 type Installation struct {
 	Dir   string // where units are
@@ -125,7 +128,7 @@ func (in Installation) compare(files []File) (write []File, restart []string, er
 		path := filepath.Join(in.Dir, f.Name)
 		old, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			write = append(write, File{f.Name, sealed(f.Text)})
+			write = append(write, File{f.Name, f.Written()})
 			continue
 		}
 		if err != nil {
@@ -134,7 +137,7 @@ func (in Installation) compare(files []File) (write []File, restart []string, er
 		if err := in.foreign("install", path, old); err != nil {
 			return nil, nil, err
 		}
-		if bytes.Equal(old, sealed(f.Text)) {
+		if bytes.Equal(old, f.Written()) {
 			continue
 		}
 		if !pristine(old) && !in.Force {
@@ -143,7 +146,7 @@ func (in Installation) compare(files []File) (write []File, restart []string, er
 		if kept(old) != kept(f.Text) {
 			restart = append(restart, f.Name)
 		}
-		write = append(write, File{f.Name, sealed(f.Text)})
+		write = append(write, File{f.Name, f.Written()})
 	}
 	return write, restart, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -28,16 +29,27 @@ func (p *program) systemd() *cobra.Command {
 // unitFlags say which units are meant.
 type unitFlags struct {
 	user   bool
+	system bool // what is meant without user, said
 	socket bool
 	name   string
 }
 
 func (f *unitFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "name", "hermes-supervisor", "`name` of the units, for a second home")
+	c.Flags().BoolVar(&f.user, "user", false, "units of your own service manager instead of the system's")
+	c.Flags().BoolVar(&f.system, "system", false, "units of the system's service manager, which is the default")
+}
+
+// addSocket adds what says which units are written.
+func (f *unitFlags) addSocket(c *cobra.Command) {
+	c.Flags().BoolVar(&f.socket, "socket", false, "let systemd hold the control socket, so that a command starts the service")
 }
 
 // check refuses names that systemd or the folder of units would take for something else.
 func (f *unitFlags) check() error {
+	if f.user && f.system {
+		return usageError{errors.New("--user and --system exclude each other")}
+	}
 	if !unitName.MatchString(f.name) {
 		return usageError{fmt.Errorf("--name %q: a name of a unit has letters, digits, - and _, and begins with a letter or digit", f.name)}
 	}
@@ -118,22 +130,28 @@ func (p *program) files(f unitFlags) ([]systemd.File, error) {
 }
 
 func (p *program) systemdShow() *cobra.Command {
-	system, f := false, unitFlags{}
-	c := &cobra.Command{
+	var f unitFlags
+	c := p.withOutput(&cobra.Command{
 		Use:   "show",
-		Short: "Print the unit file, with a reason for each setting",
-		Long:  "Show prints a unit for this home and this executable. Its times follow from the configuration: print it again after\nsupervisor.drain_timeout has changed. Install writes it where it belongs.",
-		Example: `  hermes-supervisor systemd show
-  hermes-supervisor systemd show --system | diff /etc/systemd/system/hermes-supervisor.service -`,
+		Short: "Print the units, with a reason for each setting",
+		Long: `Show prints the units for this home and this executable as install with the same flags would write them. Their times follow
+from the configuration: print them again after supervisor.drain_timeout has changed.`,
+		Example: `  hermes-supervisor systemd show --user
+  hermes-supervisor systemd show | diff /etc/systemd/system/hermes-supervisor.service -
+  hermes-supervisor systemd show --socket -o json`,
 		Args: none,
-		RunE: func(*cobra.Command, []string) error {
-			f.user = !system
-			return p.printUnits(f)
-		},
-	}
+		RunE: func(*cobra.Command, []string) error { return p.printUnits(f) },
+	})
 	f.add(c)
-	c.Flags().BoolVar(&system, "system", false, "a unit for the system instead of for your own service manager")
+	f.addSocket(c)
 	return c
+}
+
+// shownUnit is a unit in what `systemd show -o json` prints.
+type shownUnit struct {
+	Name string `json:"name"`
+	Path string `json:"path"` // where install would write it
+	Text string `json:"text"`
 }
 
 func (p *program) printUnits(f unitFlags) error {
@@ -141,8 +159,19 @@ func (p *program) printUnits(f unitFlags) error {
 	if err != nil {
 		return err
 	}
+	in, err := p.installation(f, false)
+	if err != nil {
+		return err
+	}
+	var shown []shownUnit
 	for _, file := range files {
-		if _, err := p.out.Write(file.Text); err != nil {
+		shown = append(shown, shownUnit{file.Name, filepath.Join(in.Dir, file.Name), string(file.Written())})
+	}
+	if p.output == outputJSON {
+		return p.printJSON(map[string]any{"units": shown})
+	}
+	for _, unit := range shown {
+		if _, err := io.WriteString(p.out, unit.Text); err != nil {
 			return err
 		}
 	}
@@ -184,10 +213,9 @@ Changes of your own belong into a drop-in: systemctl edit hermes-supervisor.`,
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&f.user, "user", false, "for your own service manager instead of the system's")
-	c.Flags().BoolVar(&f.socket, "socket", false, "let systemd hold the control socket, so that a command starts the service")
+	f.addSocket(c)
 	c.Flags().BoolVar(&now, "now", false, "enable and start it, too")
-	c.Flags().BoolVar(&print, "print", false, "print the units and write nothing")
+	c.Flags().BoolVar(&print, "print", false, "print the units like show, and write nothing")
 	c.Flags().BoolVar(&force, "force", false, "overwrite units that were edited")
 	return c
 }
@@ -263,7 +291,6 @@ func (p *program) systemdUninstall() *cobra.Command {
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&f.user, "user", false, "of your own service manager instead of the system's")
 	c.Flags().BoolVar(&force, "force", false, "remove units that were edited")
 	return c
 }

@@ -7,6 +7,18 @@ import (
 	"testing"
 )
 
+// What is shown would be another unit than the one that is installed if the two understood the same words differently.
+func TestShowAndInstallMeanTheSameUnits(t *testing.T) {
+	p := &program{}
+	install, show := p.systemdInstall(), p.systemdShow()
+	for _, name := range []string{"name", "user", "system", "socket"} {
+		a, b := install.Flags().Lookup(name), show.Flags().Lookup(name)
+		if a == nil || b == nil || a.DefValue != b.DefValue || a.Usage != b.Usage {
+			t.Errorf("--%s: install has %+v, show has %+v", name, a, b)
+		}
+	}
+}
+
 // The service runs as who called sudo, and root's home is closed to that user.
 func TestAServiceInstalledBySudoHasTheHomeOfWhoCalledIt(t *testing.T) {
 	if os.Geteuid() != 0 {
