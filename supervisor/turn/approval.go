@@ -60,15 +60,7 @@ func (c *call) check() (*toolv1.ToolSpec, *toolv1.CheckResponse, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if !h.spec.Checked {
-			h.give()
-			return h.spec, &toolv1.CheckResponse{Verdict: toolv1.CheckResponse_VERDICT_ALLOW}, nil
-		}
-		r, err := h.client.Check(c.live.ctx, &toolv1.CheckRequest{Tool: c.req.tool, ArgumentsJson: c.req.arguments})
-		h.give()
-		if err == nil && r.Verdict == toolv1.CheckResponse_VERDICT_UNSPECIFIED {
-			err = errNoVerdict
-		}
+		r, err := c.judge(h)
 		if err == nil || !isGone(err) || c.hub.now().After(patience) {
 			return h.spec, r, err
 		}
@@ -76,6 +68,19 @@ func (c *call) check() (*toolv1.ToolSpec, *toolv1.CheckResponse, error) {
 			return nil, nil, c.live.ctx.Err()
 		}
 	}
+}
+
+// judge has the worker of the tool check the call, once.
+func (c *call) judge(h *hold) (*toolv1.CheckResponse, error) {
+	defer h.give()
+	if !h.spec.Checked {
+		return &toolv1.CheckResponse{Verdict: toolv1.CheckResponse_VERDICT_ALLOW}, nil
+	}
+	r, err := h.client.Check(c.live.ctx, &toolv1.CheckRequest{Tool: c.req.tool, ArgumentsJson: c.req.arguments})
+	if err == nil && r.Verdict == toolv1.CheckResponse_VERDICT_UNSPECIFIED {
+		err = errNoVerdict
+	}
+	return r, err
 }
 
 // ask waits for a person's yes. The question survives a restart: the repeated call finds it stored, with its answer if

@@ -108,7 +108,7 @@ func (h *Hub) startCall(l *live, ls *lease, req callRequest) (*call, error) {
 		done: make(chan struct{}), decided: make(chan store.Approval, 1), unheard: make(chan struct{}, 1), watchers: map[chan string]struct{}{},
 	}
 	l.calls[req.id] = c
-	h.spawn(c.run)
+	h.spawn("call "+c.req.id+" of turn "+l.id, c.run, nil)
 	return c, nil
 }
 
@@ -118,11 +118,14 @@ func errOtherCall(id string) error {
 
 // run makes the call to its end.
 func (c *call) run() {
+	defer func() {
+		c.hub.mu.Lock()
+		defer c.hub.mu.Unlock()
+		delete(c.live.calls, c.req.id) // a repeat is answered from the store from now on
+		close(c.done)
+	}()
+	c.err = fmt.Errorf("call %s: %w", c.req.id, errPanicked) // if it comes to no other end
 	c.result, c.err = c.make()
-	c.hub.mu.Lock()
-	delete(c.live.calls, c.req.id) // a repeat is answered from the store from now on
-	c.hub.mu.Unlock()
-	close(c.done)
 }
 
 // make stores the intent and goes on from where an earlier attempt of this or another hub stopped.

@@ -95,7 +95,7 @@ func (c *catalogue) attach(id ipc.Identity, conn grpc.ClientConnInterface) (deta
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(c.hub.ctx)
 	if !known {
-		c.hub.launch(func() { c.describe(ctx, w, life, client) })
+		c.hub.launch("tools of "+id.Worker, func() { c.describe(ctx, w, life, client) }, nil)
 	}
 	return func() {
 		cancel()
@@ -111,9 +111,9 @@ func (c *catalogue) attach(id ipc.Identity, conn grpc.ClientConnInterface) (deta
 // describe asks a worker for its tools until it answers or is gone.
 func (c *catalogue) describe(ctx context.Context, w *toolWorker, life int, client toolv1.ToolClient) {
 	for said := false; ; said = true {
-		r, err := client.Describe(ctx, &toolv1.DescribeRequest{})
+		err := errPanicked
+		c.hub.guard("tools of "+w.name, func() { err = c.learn(ctx, w, life, client) }, nil)
 		if err == nil {
-			c.enrol(w, life, r.Tools)
 			return
 		}
 		if !said && ctx.Err() == nil {
@@ -123,6 +123,15 @@ func (c *catalogue) describe(ctx context.Context, w *toolWorker, life int, clien
 			return
 		}
 	}
+}
+
+// learn asks a worker for its tools once.
+func (c *catalogue) learn(ctx context.Context, w *toolWorker, life int, client toolv1.ToolClient) error {
+	r, err := client.Describe(ctx, &toolv1.DescribeRequest{})
+	if err == nil {
+		c.enrol(w, life, r.Tools)
+	}
+	return err
 }
 
 // enrol replaces what a worker offers.

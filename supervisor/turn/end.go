@@ -82,7 +82,7 @@ func (h *Hub) halt(l *live, reason string) bool {
 			// Its row of the conversation must not come between those of the turn that runs before it.
 			l.feed.notice("Will not be run. It ends when the messages before it have been answered.")
 		}
-		h.spawn(func() { h.stopRun(l) })
+		h.spawn("stopping turn "+l.id, func() { h.stopRun(l) }, func() { h.cutOff(l) })
 	}
 	l.cancel()
 	h.wake()
@@ -120,6 +120,15 @@ func (h *Hub) stopRun(l *live) {
 			return
 		}
 		again.Stop()
+	}
+}
+
+// cutOff takes the lease away from an agent that could not be told to end the turn.
+func (h *Hub) cutOff(l *live) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.lease != nil {
+		l.lease.cancel(errStopped)
 	}
 }
 

@@ -73,7 +73,7 @@ func (h *Hub) served() []string {
 // Hub.mu must be held.
 func (g *gateway) show(l *live) {
 	to := &adapterv1.Address{ChatId: l.turn.ChatID, ThreadId: l.turn.ThreadID, ReplyTo: l.turn.MessageID}
-	g.hub.spawn(func() {
+	g.hub.spawn("showing turn "+l.id, func() {
 		for {
 			err := g.hub.pump(g.ctx, l.feed, nil, func(ev *turnv1.TurnEvent) error {
 				if ev.GetFinal() == nil {
@@ -86,7 +86,7 @@ func (g *gateway) show(l *live) {
 			}
 			// Too slow: what it missed comes as a snapshot.
 		}
-	})
+	}, nil)
 }
 
 // send is best effort: while the stream is broken events are dropped.

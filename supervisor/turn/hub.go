@@ -147,22 +147,24 @@ func (h *Hub) Start(ctx context.Context) error {
 		return fmt.Errorf("start turn queue: %w", ipc.ErrRefused)
 	}
 	h.started = true
-	h.spawn(h.loop)
-	h.spawn(h.outbox.loop)
+	h.spawn("dispatch", h.loop, nil)
+	h.spawn("outbox", h.outbox.loop, nil)
 	if err == nil {
-		h.spawn(func() { h.tellOfRestart(h.ctx, resumed, resumedText) })
+		h.spawn("words of a restart", func() { h.tellOfRestart(h.ctx, resumed, resumedText) }, nil)
 		return nil
 	}
 	h.log.Error("the store takes no writes; open turns wait until it does", "error", err)
 	h.waiting = true
-	h.spawn(h.takeOver)
+	h.spawn("takeover", h.takeOver, nil)
 	return nil
 }
 
 // takeOver is what Start does with a store that took no writes then.
 func (h *Hub) takeOver() {
 	for sleep(h.ctx, storePause) {
-		resumed, err := h.recover(h.ctx)
+		var resumed []store.Turn
+		err := errPanicked
+		h.guard("takeover", func() { resumed, err = h.recover(h.ctx) }, nil)
 		if err != nil {
 			continue
 		}
@@ -234,8 +236,8 @@ func (h *Hub) Drain(ctx context.Context) (unfinished int) {
 // Settle waits until no reply is being handed to a gateway, or ctx ends: a send that is cut off may have happened.
 func (h *Hub) Settle(ctx context.Context) { h.outbox.settle(ctx) }
 
-// Progress counts the turns of the dispatch loop. It stands still only if the loop hangs: a closed hub has none, and
-// counts how often it is asked.
+// Progress counts the turns of the dispatch loop. It stands still only if the loop hangs or panics: a closed hub has none,
+// and counts how often it is asked.
 func (h *Hub) Progress() uint64 {
 	if h.ctx.Err() != nil {
 		return h.beats.Add(1)
@@ -314,18 +316,18 @@ func (h *Hub) enter() (leave func(), err error) {
 	return h.wg.Done, nil
 }
 
-// spawn runs f as part of the hub. h.mu must be held; after Close it does nothing.
-func (h *Hub) spawn(f func()) {
+// spawn does work, guarded, as part of the hub. h.mu must be held; after Close it does nothing.
+func (h *Hub) spawn(what string, work, undo func()) {
 	if !h.closed {
-		h.wg.Go(f)
+		h.wg.Go(func() { h.guard(what, work, undo) })
 	}
 }
 
 // launch is spawn for callers that do not hold h.mu.
-func (h *Hub) launch(f func()) {
+func (h *Hub) launch(what string, work, undo func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.spawn(f)
+	h.spawn(what, work, undo)
 }
 
 // wake makes the dispatch loop look again.

@@ -40,17 +40,10 @@ func (c *call) perform(row *store.Call) (*toolv1.Result, error) {
 		if err != nil {
 			return c.unavailable(err), nil
 		}
-		row.State = store.CallRunning
-		row.Attempt++
-		if err := c.save(*row); err != nil {
-			h.give()
-			return nil, err
-		}
-		c.show("")
-		c.last = h
-		res, how := c.invoke(h, row.Attempt)
-		h.give()
+		res, how, err := c.attempt(h, row)
 		switch {
+		case err != nil:
+			return nil, err
 		case how == ended || c.live.ctx.Err() != nil:
 			return res, nil
 		case how == unreached && c.hub.now().After(patience):
@@ -66,7 +59,21 @@ func (c *call) perform(row *store.Call) (*toolv1.Result, error) {
 	}
 }
 
-// invoke makes the call once.
+// attempt makes the call once, after it is stored that it runs.
+func (c *call) attempt(h *hold, row *store.Call) (*toolv1.Result, ending, error) {
+	defer h.give()
+	row.State = store.CallRunning
+	row.Attempt++
+	if err := c.save(*row); err != nil {
+		return nil, ended, err
+	}
+	c.show("")
+	c.last = h
+	res, how := c.invoke(h, row.Attempt)
+	return res, how, nil
+}
+
+// invoke hands the call to the worker that is held.
 func (c *call) invoke(h *hold, attempt int) (*toolv1.Result, ending) {
 	limit := deadlineOf(h.spec)
 	ctx, cancel := context.WithTimeout(c.live.ctx, limit)

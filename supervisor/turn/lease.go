@@ -45,39 +45,48 @@ type loss struct {
 
 // run leases a turn to an agent and stays with it until it is finished or the lease is lost.
 func (h *Hub) run(l *live, a *agent) {
-	ls := h.take(l, a)
-	if ls == nil {
-		h.mu.Lock()
-		a.drop()
-		h.settled(l)
-		h.mu.Unlock()
-		return
-	}
-	how := h.serve(l, ls)
-	ls.cancel(nil)
-	h.mu.Lock()
-	l.lease = nil
-	how.shared = how.shared || a.mixed
-	a.drop()
-	if how.gone || how.refused {
-		a.notBefore = h.now().Add(agentPause)
-	}
-	if ls.unstored {
-		l.notBefore = h.now().Add(storePause)
-	}
-	ended, unstored := l.done || l.released, ls.unstored
-	how.planned = a.leaving
-	h.mu.Unlock()
+	how := loss{why: "met an " + errPanicked.Error()}
+	h.guard("run of turn "+l.id, func() { how = h.serve(l, a) }, nil)
+	ls, unstored := h.letGo(l, a, &how)
 	switch {
-	case ended || h.ctx.Err() != nil:
+	case ls == nil || h.ctx.Err() != nil:
 	case how.refused || unstored:
 		h.putBack(l, ls, how, unstored)
 	default:
 		h.giveBack(l, ls, how)
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.settled(l)
-	h.mu.Unlock()
+}
+
+// letGo takes a turn and its agent apart after a run. It returns the lease that was lost, nil if there was none or it has
+// done its work.
+func (h *Hub) letGo(l *live, a *agent, how *loss) (ls *lease, unstored bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	how.shared = how.shared || a.mixed
+	how.planned = a.leaving
+	a.drop()
+	if how.gone || how.refused {
+		a.notBefore = h.now().Add(agentPause)
+	}
+	ls, l.lease = l.lease, nil
+	if ls == nil {
+		if how.why != "" { // a panic: it counts, or the turn would be tried for ever
+			l.lost, l.lastLoss = l.lost+1, a.id.Worker+" "+how.why
+			l.notBefore = h.now().Add(panicPause)
+		}
+		return nil, false
+	}
+	ls.cancel(nil)
+	if ls.unstored {
+		l.notBefore = h.now().Add(storePause)
+	}
+	if l.done || l.released {
+		return nil, false
+	}
+	return ls, ls.unstored
 }
 
 // take leases the turn. It returns nil if the turn turns out to have ended or the store refuses for now.
@@ -143,8 +152,12 @@ func (h *Hub) foundEnded(l *live, t store.Turn) {
 	h.complete(l, t, nil)
 }
 
-// serve passes the events of the agent's run on until its stream ends.
-func (h *Hub) serve(l *live, ls *lease) loss {
+// serve leases the turn and passes the events of the agent's run on until its stream ends. Without a lease nothing is lost.
+func (h *Hub) serve(l *live, a *agent) loss {
+	ls := h.take(l, a)
+	if ls == nil {
+		return loss{}
+	}
 	idle := time.AfterFunc(h.cfg.IdleRun, func() { ls.cancel(errIdle) })
 	defer idle.Stop()
 	stream, err := ls.agent.client.Run(ls.ctx, &agentv1.RunRequest{

@@ -73,7 +73,8 @@ func (o *outbox) wake() {
 
 func (o *outbox) loop() {
 	for {
-		wait := o.look()
+		wait := panicPause
+		o.hub.guard("looking at the outbox", func() { wait = o.look() }, nil)
 		again := time.NewTimer(wait)
 		select {
 		case <-o.kick:
@@ -141,14 +142,30 @@ func (o *outbox) begin(r store.OutboxRow) {
 	if !o.reserve(to, g.id.Worker) {
 		return // the end of a delivery wakes the outbox, and so does that of a pause
 	}
-	o.hub.launch(func() {
+	o.hub.launch(fmt.Sprint("delivery of row ", r.ID), func() {
 		o.deliver(r.ID, g)
-		o.mu.Lock()
-		delete(o.sending, to)
-		o.rest()
-		o.mu.Unlock()
-		o.wake()
+		o.free(to)
+	}, func() {
+		o.spoil(to, r.ID)
+		o.free(to)
 	})
+}
+
+// spoil puts off a chat of which it is not known what became of a row, nor can be stored.
+func (o *outbox) spoil(to chat, id int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unknown[id]++
+	o.later[to] = o.hub.now().Add(resendAfter(o.unknown[id], 0))
+}
+
+// free lets the next delivery to a chat begin.
+func (o *outbox) free(to chat) {
+	defer o.wake()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.sending, to)
+	o.rest()
 }
 
 // reserve says whether a delivery to a chat may begin, and marks it as begun.
@@ -179,10 +196,14 @@ func (o *outbox) deliver(id int64, g *gateway) {
 	if err != nil {
 		return // sent or gone meanwhile, or the hub closes
 	}
-	resp, err := g.client.Deliver(h.ctx, &adapterv1.DeliverRequest{
-		OutboxId: r.ID, To: &adapterv1.Address{ChatId: r.ChatID, ThreadId: r.ThreadID, ReplyTo: r.ReplyTo},
-		Text: r.Text, Attempt: uint32(r.Attempt), MessageIds: r.MessageIDs, TurnId: r.TurnID,
-	})
+	var resp *adapterv1.DeliverResponse
+	err = errPanicked
+	h.guard(fmt.Sprint("delivery of row ", id), func() {
+		resp, err = g.client.Deliver(h.ctx, &adapterv1.DeliverRequest{
+			OutboxId: r.ID, To: &adapterv1.Address{ChatId: r.ChatID, ThreadId: r.ThreadID, ReplyTo: r.ReplyTo},
+			Text: r.Text, Attempt: uint32(r.Attempt), MessageIds: r.MessageIDs, TurnId: r.TurnID,
+		})
+	}, nil)
 	if h.ctx.Err() != nil {
 		return // left as sending: the next hub delivers it again
 	}

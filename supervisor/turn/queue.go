@@ -95,8 +95,9 @@ func (h *Hub) loop() {
 	tick := time.NewTimer(untilBeat())
 	defer tick.Stop()
 	for {
-		h.beats.Add(1)
-		h.dispatch()
+		if h.guard("dispatch", h.dispatch, nil) {
+			h.beats.Add(1) // else the watchdog is to see that nothing is given out
+		}
 		if h.Quiet() {
 			tick.Stop()
 		} else {
@@ -136,7 +137,7 @@ func (h *Hub) dispatch() {
 	for _, l := range h.ready() {
 		if l.mustEnd() {
 			l.busy = true
-			h.spawn(func() { h.endUnrun(l) })
+			h.spawn("end of turn "+l.id, func() { h.endUnrun(l) }, func() { h.putOff(l) })
 			continue
 		}
 		if h.draining || h.paused {
@@ -145,7 +146,7 @@ func (h *Hub) dispatch() {
 		if a := h.pick(l.session); a != nil {
 			l.busy = true
 			a.give()
-			h.spawn(func() { h.run(l, a) })
+			h.spawn("turn "+l.id, func() { h.run(l, a) }, func() { h.putOff(l) })
 		}
 	}
 }
@@ -175,6 +176,14 @@ func (h *Hub) running() (int, <-chan struct{}) {
 		}
 	}
 	return n, h.idle
+}
+
+// putOff lets a turn wait whose goroutine met a panic.
+func (h *Hub) putOff(l *live) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.notBefore = h.now().Add(panicPause)
+	h.settled(l)
 }
 
 // settled marks a turn as no longer worked on. h.mu must be held.
@@ -317,27 +326,43 @@ func (h *Hub) refresh() {
 		return
 	}
 	h.tickets.hold++
-	h.spawn(func() {
-		var open []store.Turn
-		err := h.persist(h.ctx, "read open turns", func(ctx context.Context) (err error) {
-			open, err = h.store.Open(ctx)
-			return err
-		})
+	h.spawn("reading open turns", func() { h.reread() }, nil)
+}
+
+func (h *Hub) reread() {
+	known := false
+	defer func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.tickets.hold--
-		if err != nil {
-			h.stale = true // the next beat tries again
-			return
+		h.stale = h.stale || !known // the next beat tries again
+		if known {
+			h.wake()
 		}
-		for _, t := range open {
-			if h.ended.has(t.ID) {
-				continue // since it was read
-			}
-			if l := h.insert(t, 0); t.Stopped {
-				h.halt(l, t.StopReason) // by a message whose Accept was not answered either
-			}
-		}
-		h.wake()
+	}()
+	var open []store.Turn
+	err := h.persist(h.ctx, "read open turns", func(ctx context.Context) (err error) {
+		open, err = h.store.Open(ctx)
+		return err
 	})
+	if err != nil {
+		return
+	}
+	for _, t := range open {
+		h.guard("taking in turn "+t.ID, func() { h.takeIn(t) }, nil)
+	}
+	known = true
+}
+
+// takeIn queues a turn that was open when it was read, and stops one that was interrupted by a message whose Accept was not
+// answered either.
+func (h *Hub) takeIn(t store.Turn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.ended.has(t.ID) {
+		return // it has ended since
+	}
+	if l := h.insert(t, 0); t.Stopped {
+		h.halt(l, t.StopReason)
+	}
 }

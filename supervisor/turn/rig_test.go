@@ -35,6 +35,8 @@ type rig struct {
 	hub   *Hub
 	cfg   Config
 	wrap  func(Store) Store // what the next hub uses instead of the store itself, if it is set
+	// wire is what the hub calls the next workers over instead of their connections, if it is set.
+	wire func(grpc.ClientConnInterface) grpc.ClientConnInterface
 
 	world effects
 
@@ -142,7 +144,11 @@ func (r *rig) start(id ipc.Identity, register func(p *process, s *grpc.Server)) 
 	p.server = grpc.NewServer(ipc.ServerOptions(nil, nil)...)
 	register(p, p.server)
 	p.conn = r.dial(p.server)
-	p.detach = r.hub.Attach(id, p.conn)
+	var conn grpc.ClientConnInterface = p.conn
+	if r.wire != nil {
+		conn = r.wire(conn)
+	}
+	p.detach = r.hub.Attach(id, conn)
 	close(p.ready)
 	r.mu.Lock()
 	r.procs = append(r.procs, p)
