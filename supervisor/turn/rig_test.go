@@ -82,12 +82,13 @@ func (r *rig) open() {
 	}
 }
 
-// close ends the hub and all workers without a drain, as a kill of the supervisor does.
+// close ends the hub and all workers without a drain, as a kill of the supervisor does: the workers go with it and not before,
+// or it would have the time to give their turns back.
 func (r *rig) close() {
+	r.hub.Close()
 	for _, p := range r.all() {
 		p.kill()
 	}
-	r.hub.Close()
 	if err := r.state.Close(); err != nil {
 		r.t.Error(err)
 	}
