@@ -133,7 +133,7 @@ func (r *readers) dial() (*conn, error) {
 
 // do runs fn on one snapshot of the database.
 func (r *readers) do(ctx context.Context, fn func(*tx) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, readLimit, errReadTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, readLimit, ErrReadTooLong)
 	defer cancel()
 	a := &activeRead{cancel: cancel}
 	c, err := r.enter(ctx, a)
@@ -149,13 +149,14 @@ func (r *readers) do(ctx context.Context, fn func(*tx) error) error {
 	if age := time.Since(a.start); ctx.Err() != nil && age > gatePatience {
 		r.log.Warn("a read was ended because it held the WAL too long", "path", r.path, "age", age, "owner", caller())
 	}
-	if err != nil && context.Cause(ctx) == errReadTooLong {
-		err = fmt.Errorf("%w: %w", errReadTooLong, err)
+	if err != nil && context.Cause(ctx) == ErrReadTooLong {
+		return ErrReadTooLong
 	}
 	return explain(err)
 }
 
-var errReadTooLong = fmt.Errorf("read took longer than %v", readLimit)
+// ErrReadTooLong says that a read was ended for its age.
+var ErrReadTooLong = fmt.Errorf("the read was ended after %v, as a longer one would keep the write-ahead log from being emptied: ask for less", readLimit)
 
 // enter waits for the gate and for a free connection.
 func (r *readers) enter(ctx context.Context, a *activeRead) (*conn, error) {

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -182,29 +185,61 @@ type Stats struct {
 	Index                                       IndexState
 }
 
-// Stats counts sessions and messages. Bytes is the size of the file without its WAL.
-func (s *State) Stats(ctx context.Context) (Stats, error) {
-	return read(ctx, s.database, func(t *tx) (st Stats, err error) {
-		err = t.get(`SELECT count(*), coalesce(sum(message_count), 0), coalesce(sum(archived), 0),
-			coalesce(sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0)), 0),
-			coalesce(sum(coalesce(actual_cost_usd, estimated_cost_usd, 0)), 0.0) FROM sessions`, nil,
-			&st.Sessions, &st.Messages, &st.Archived, &st.Tokens, &st.Cost)
+// statsAtOnce is how many sessions one read looks at. Before the counts of a session its prompt is to be read, tens of KiB on a
+// disk that may be slow: all sessions of a store of 10 GiB take longer than a read may.
+const statsAtOnce = 1000
+
+// Stats counts sessions and messages, in reads that each is short: it is no picture of one moment. Bytes is the size of the file
+// without its WAL.
+func (s *State) Stats(ctx context.Context) (st Stats, err error) {
+	sources := map[string]SourceStats{}
+	for last, more := int64(0), true; more; {
+		last, more, err = s.addStats(ctx, &st, sources, last)
 		if err != nil {
-			return st, err
+			return Stats{}, err
 		}
-		if err := t.get("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()", nil, &st.Bytes); err != nil {
-			return st, err
-		}
-		st.Sources, err = all(t, func(row scanner) (o SourceStats, err error) { return o, row.Scan(&o.Source, &o.Sessions, &o.Messages) },
-			"SELECT source, count(*), coalesce(sum(message_count), 0) FROM sessions GROUP BY source ORDER BY 2 DESC, 1")
-		if err != nil {
-			return st, err
+	}
+	st.Sources = slices.SortedFunc(maps.Values(sources), func(a, b SourceStats) int {
+		return cmp.Or(cmp.Compare(b.Sessions, a.Sessions), cmp.Compare(a.Source, b.Source))
+	})
+	rest, err := read(ctx, s.database, func(t *tx) (rest Stats, err error) {
+		if err := t.get("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()", nil, &rest.Bytes); err != nil {
+			return rest, err
 		}
 		x, err := inspectIndex(t)
 		if err != nil {
-			return st, err
+			return rest, err
 		}
-		st.Index, _, err = indexState(t, x)
-		return st, err
+		rest.Index, _, err = indexState(t, x)
+		return rest, err
 	})
+	st.Bytes, st.Index = rest.Bytes, rest.Index
+	return st, err
+}
+
+// addStats adds the next sessions, those with a greater rowid than last, and says whether there may be more.
+func (s *State) addStats(ctx context.Context, st *Stats, sources map[string]SourceStats, last int64) (int64, bool, error) {
+	type session struct {
+		row, messages, archived, tokens int64
+		cost                            float64
+		source                          string
+	}
+	list, err := read(ctx, s.database, func(t *tx) ([]session, error) {
+		return all(t, func(row scanner) (o session, err error) {
+			return o, row.Scan(&o.row, &o.source, &o.messages, &o.archived, &o.tokens, &o.cost)
+		}, `SELECT rowid, source, coalesce(message_count, 0), coalesce(archived, 0),
+			coalesce(input_tokens, 0) + coalesce(output_tokens, 0), coalesce(actual_cost_usd, estimated_cost_usd, 0.0)
+			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?`, last, statsAtOnce)
+	})
+	for _, o := range list {
+		last = o.row
+		st.Sessions++
+		st.Messages += o.messages
+		st.Archived += o.archived
+		st.Tokens += o.tokens
+		st.Cost += o.cost
+		from := sources[o.source]
+		sources[o.source] = SourceStats{o.source, from.Sessions + 1, from.Messages + o.messages}
+	}
+	return last, len(list) == statsAtOnce, err
 }

@@ -258,10 +258,23 @@ func TestPruneTakesWholeConversationsThatHaveEnded(t *testing.T) {
 }
 
 func TestStatsCount(t *testing.T) {
-	s := storetest.StateAt(t, storetest.Fixture(t, "hermes-home-2026-07/state.db"), store.Options{})
+	path := storetest.Fixture(t, "hermes-home-2026-07/state.db")
+	s := storetest.StateAt(t, path, store.Options{})
 	st, err := s.Stats(context.Background())
 	if err != nil || st.Sessions != 40 || st.Messages != 832 || st.Sources[0] != (store.SourceStats{Source: "cron", Sessions: 13, Messages: st.Sources[0].Messages}) || st.Bytes == 0 || st.Index.Percent() != 100 {
 		t.Errorf("%+v, %v", st, err)
+	}
+	// More than one read looks at, from a source that is spread over all of them.
+	if _, err := storetest.Exec(path, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+		INSERT INTO sessions(id, source, started_at, message_count, input_tokens, estimated_cost_usd, archived)
+		SELECT 'many' || i, CASE i % 100 WHEN 0 THEN 'rare' ELSE 'many' END, 1, 2, 3, 0.5, i % 2 FROM n`); err != nil {
+		t.Fatal(err)
+	}
+	grown, err := s.Stats(context.Background())
+	if err != nil || grown.Sessions != 2540 || grown.Messages != st.Messages+5000 || grown.Tokens != st.Tokens+7500 || grown.Cost != st.Cost+1250 ||
+		grown.Archived != st.Archived+1250 || grown.Sources[0] != (store.SourceStats{Source: "many", Sessions: 2475, Messages: 4950}) ||
+		!slices.Contains(grown.Sources, store.SourceStats{Source: "rare", Sessions: 25, Messages: 50}) || !slices.Contains(grown.Sources, st.Sources[0]) {
+		t.Errorf("%+v, %v", grown, err)
 	}
 	list, more, err := s.ListSessions(context.Background(), store.Selection{Source: "cron", Limit: 5})
 	if err != nil || len(list) != 5 || more == 0 || list[0].Preview == "" {
