@@ -120,7 +120,7 @@ func CleanTitle(title string) string {
 func (s *State) SetTitle(ctx context.Context, p Place, title string) (SessionSum, error) {
 	title = CleanTitle(title)
 	if n := len([]rune(title)); n > MaxTitle {
-		return SessionSum{}, fmt.Errorf("title of %d characters: %w: at most %d are kept", n, ErrInvalid, MaxTitle)
+		return SessionSum{}, fmt.Errorf("title: %w: it has %d characters, at most %d are kept", ErrInvalid, n, MaxTitle)
 	}
 	return write(ctx, s.database, func(t *tx) (SessionSum, error) {
 		id, err := sessionOf(t, p)

@@ -34,7 +34,10 @@ func (p *program) chat() *cobra.Command {
 where no supervisor runs, it starts one for the question, without chat adapters, and ends it again.
 
 A message is stored before it is answered: if the supervisor dies, chat waits for the next one and goes on.
-Ctrl-C interrupts the answer, twice leaves.`,
+Ctrl-C interrupts the answer, twice leaves.
+
+What begins with a slash and a word is for the chat and not for the model; /help lists its commands (/new /retry /undo
+/title /sessions /resume /model /status). With a space before the slash a line is a message.`,
 		Example: `  hermes-supervisor chat
   hermes-supervisor chat -q "run: uname -a"
   git diff | hermes-supervisor chat -q -`,

@@ -20,6 +20,9 @@ const (
 	MaxUndo = 20
 	// maxTold is how much of a message is repeated to say which one is meant, in runes.
 	maxTold = 80
+	// How the store calls two of its errors; their texts cross the wire as they are.
+	storeInvalid  = "invalid"
+	storeTurnOpen = "a turn is open"
 )
 
 // Name is what a person calls a session.
@@ -45,10 +48,12 @@ func Quote(s string) string {
 	return "“" + s + "”"
 }
 
-// Find looks for a session by its number in the list, its title, or the beginning of its id. It returns nil if there is
-// none.
+// Find looks for a session by its number in the list, its title, its id or the beginning of that. It returns nil if there is
+// none, or more than one: to go on in the wrong conversation is worse than to be asked again.
 func Find(list []*hostv1.SessionInfo, name string) *hostv1.SessionInfo {
-	if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= min(ListedSessions, len(list)) {
+	n, err := strconv.Atoi(name)
+	numbered := err == nil && n >= 1 && n <= ListedSessions
+	if numbered && n <= len(list) {
 		return list[n-1]
 	}
 	for _, s := range list {
@@ -56,12 +61,19 @@ func Find(list []*hostv1.SessionInfo, name string) *hostv1.SessionInfo {
 			return s
 		}
 	}
+	if numbered {
+		return nil
+	}
+	var found *hostv1.SessionInfo
 	for _, s := range list {
 		if strings.HasPrefix(s.Id, name) {
-			return s
+			if found != nil {
+				return nil
+			}
+			found = s
 		}
 	}
-	return nil
+	return found
 }
 
 // Count reads how many exchanges are to be taken back: one where nothing is said. ok is false if it is no number from 1 to
@@ -81,10 +93,18 @@ func Words(err error) string {
 	if errors.As(err, &r) {
 		said = r.Error()
 	}
-	for _, kind := range []error{ipc.ErrRefused, ipc.ErrNotFound, ipc.ErrInvalid, ipc.ErrExists, ipc.ErrDenied} {
-		if _, reason, ok := strings.Cut(said, kind.Error()+": "); ok {
+	for _, kind := range []string{
+		ipc.ErrRefused.Error(), ipc.ErrNotFound.Error(), ipc.ErrInvalid.Error(), ipc.ErrExists.Error(), ipc.ErrDenied.Error(), storeInvalid,
+	} {
+		if _, reason, ok := strings.Cut(said, kind+": "); ok {
 			return reason
 		}
 	}
 	return said
+}
+
+// StillRunning says that something was refused because a turn runs or waits in the conversation. A store that takes no writes
+// refuses too.
+func StillRunning(err error) bool {
+	return errors.Is(err, ipc.ErrRefused) && strings.Contains(err.Error(), storeTurnOpen)
 }

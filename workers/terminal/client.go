@@ -127,6 +127,27 @@ func (c *Client) Ask(ctx context.Context, m Message, f Follower) (*turnv1.Final,
 	}
 }
 
+// insist makes a call again until a supervisor answers it.
+func (c *Client) insist(ctx context.Context, call func() error) error {
+	lost := false
+	for try := 0; ; try++ {
+		err := call()
+		if err == nil || ctx.Err() != nil || !again(err) {
+			if lost && ctx.Err() == nil {
+				c.back()
+			}
+			return err
+		}
+		if !lost {
+			lost = true
+			c.gone(err)
+		}
+		if err := c.sleep(ctx, delay(try)); err != nil {
+			return err
+		}
+	}
+}
+
 // gaveUp says what is known about a message whose supervisor did not come back.
 func gaveUp(err error, turnID string, after time.Duration) error {
 	if turnID == "" {

@@ -69,7 +69,8 @@ func (c *conversation) doHelp(context.Context, string) error {
 	for _, cmd := range commands() {
 		fmt.Fprintf(&b, "%-30s %s\n", strings.TrimSpace("/"+cmd.names[0]+" "+cmd.args), cmd.about)
 	}
-	b.WriteString("\nA line that ends with \\ goes on in the next one; a pasted text is one message. Ctrl-C stops an answer.")
+	b.WriteString("\nA line that ends with \\ goes on in the next one; a pasted text is one message; with a space before its slash a line is a " +
+		"message too. Ctrl-C stops an answer.")
 	c.screen.tell(b.String())
 	return nil
 }
@@ -89,37 +90,64 @@ func (c *conversation) place() *hostv1.Place {
 	return &hostv1.Place{ChatId: c.chatID, ChatType: "dm", SessionId: c.sessionID}
 }
 
-// session returns the session that the next message goes on with. Where there is none it says so and returns nil.
-func (c *conversation) session(ctx context.Context) *hostv1.SessionInfo {
-	var s *hostv1.SessionInfo
-	err := error(ipc.ErrNotFound)
-	if !c.fresh {
-		s, err = c.client.sessions.Get(ctx, &hostv1.GetSessionRequest{Place: c.place()})
+// call makes a call as messages are sent: until a supervisor answers it. Ctrl-C ends the waiting.
+func call[R any](ctx context.Context, c *conversation, do func(context.Context) (R, error)) (r R, err error) {
+	err = c.attend(ctx, func(ctx context.Context) error {
+		return c.client.insist(ctx, func() (err error) {
+			r, err = do(ctx)
+			return err
+		})
+	})
+	return r, err
+}
+
+// current returns the session that the next message goes on with, nil if there is none.
+func (c *conversation) current(ctx context.Context) (*hostv1.SessionInfo, error) {
+	if c.fresh {
+		return nil, nil
 	}
+	s, err := call(ctx, c, func(ctx context.Context) (*hostv1.SessionInfo, error) {
+		return c.client.sessions.Get(ctx, &hostv1.GetSessionRequest{Place: c.place()})
+	})
+	if errors.Is(err, ipc.ErrNotFound) {
+		return nil, nil
+	}
+	return s, err
+}
+
+// session is current for a command that needs one: where there is none it says so. An error is one that ends the chat.
+func (c *conversation) session(ctx context.Context) (*hostv1.SessionInfo, error) {
+	s, err := c.current(ctx)
 	switch {
-	case errors.Is(err, ipc.ErrNotFound):
-		c.screen.tell("(no session yet: the next message begins one)")
 	case err != nil:
-		c.sorry(err)
+		return nil, c.sorry(err)
+	case s == nil && c.sessionID != "":
+		c.screen.tell(fmt.Sprintf("(there is no session %s: /resume goes on with another, /new begins one)", c.sessionID))
+	case s == nil:
+		c.screen.tell("(no session yet: the next message begins one)")
+	}
+	return s, nil
+}
+
+// sorry says why a command was not done. It returns what ends the chat.
+func (c *conversation) sorry(err error) error {
+	switch {
+	case errors.Is(err, errBroken):
+		c.screen.tell("(given up: nobody answered)")
+	case errors.Is(err, errLeft):
+		return err
+	case chat.StillRunning(err):
+		c.screen.tell("(something is still running in this session: wait for its end)")
 	default:
-		return s
+		c.screen.tell("! " + chat.Words(err))
 	}
 	return nil
 }
 
-// sorry says why a command was not done.
-func (c *conversation) sorry(err error) {
-	if errors.Is(err, ipc.ErrRefused) {
-		c.screen.tell("(something is still running in this session: wait for its end)")
-		return
-	}
-	c.screen.tell("! " + chat.Words(err))
-}
-
 func (c *conversation) doStatus(ctx context.Context, _ string) error {
-	s := c.session(ctx)
+	s, err := c.session(ctx)
 	if s == nil {
-		return nil
+		return err
 	}
 	text := fmt.Sprintf("(session %s", s.Id)
 	if name := chat.Name(s); name != s.Id {
@@ -144,28 +172,31 @@ func messages(s *hostv1.SessionInfo) string {
 }
 
 func (c *conversation) doTitle(ctx context.Context, args string) error {
-	s := c.session(ctx)
+	s, err := c.session(ctx)
 	switch {
 	case s == nil:
-	case args != "":
-		named, err := c.client.sessions.SetTitle(ctx, &hostv1.SetTitleRequest{Place: c.place(), Title: args})
-		if err != nil {
-			c.sorry(err)
-			return nil
-		}
-		c.screen.tell("(this session is now " + chat.Name(named) + ")")
-	case s.Title == "":
+		return err
+	case args == "" && s.Title == "":
 		c.screen.tell("(this session has no name; /title and a name gives it one)")
-	default:
+		return nil
+	case args == "":
 		c.screen.tell("(this session is " + chat.Name(s) + ")")
+		return nil
 	}
+	s, err = call(ctx, c, func(ctx context.Context) (*hostv1.SessionInfo, error) {
+		return c.client.sessions.SetTitle(ctx, &hostv1.SetTitleRequest{Place: c.place(), Title: args})
+	})
+	if err != nil {
+		return c.sorry(err)
+	}
+	c.screen.tell("(this session is now " + chat.Name(s) + ")")
 	return nil
 }
 
 func (c *conversation) doModel(ctx context.Context, args string) error {
-	s := c.session(ctx)
+	s, err := c.session(ctx)
 	if s == nil {
-		return nil
+		return err
 	}
 	if args == "" {
 		c.screen.tell("(the model of this session: " + chat.Model(s) + "; /model and a name chooses another, /model default the configured one)")
@@ -174,10 +205,11 @@ func (c *conversation) doModel(ctx context.Context, args string) error {
 	if args == "default" {
 		args = ""
 	}
-	s, err := c.client.sessions.SetModel(ctx, &hostv1.SetModelRequest{Place: c.place(), Model: args})
+	s, err = call(ctx, c, func(ctx context.Context) (*hostv1.SessionInfo, error) {
+		return c.client.sessions.SetModel(ctx, &hostv1.SetModelRequest{Place: c.place(), Model: args})
+	})
 	if err != nil {
-		c.sorry(err)
-		return nil
+		return c.sorry(err)
 	}
 	c.screen.tell("(from the next message on, the model of this session: " + chat.Model(s) + ")")
 	return nil
@@ -189,13 +221,14 @@ func (c *conversation) doUndo(ctx context.Context, args string) error {
 		c.screen.tell(fmt.Sprintf("(/undo takes how many messages to take back, 1 to %d)", chat.MaxUndo))
 		return nil
 	}
-	if c.session(ctx) == nil {
-		return nil
+	if s, err := c.session(ctx); s == nil {
+		return err
 	}
-	r, err := c.client.sessions.Undo(ctx, &hostv1.UndoRequest{Place: c.place(), MessageId: rand.Text(), Count: uint32(n)})
+	request := &hostv1.UndoRequest{Place: c.place(), MessageId: rand.Text(), Count: uint32(n)} // its id makes it happen once
+	r, err := call(ctx, c, func(ctx context.Context) (*hostv1.UndoResponse, error) { return c.client.sessions.Undo(ctx, request) })
 	switch {
 	case err != nil:
-		c.sorry(err)
+		return c.sorry(err)
 	case r.Exchanges == 0:
 		c.screen.tell("(there is nothing to take back)")
 	case r.Exchanges == 1:
@@ -208,43 +241,50 @@ func (c *conversation) doUndo(ctx context.Context, args string) error {
 
 // doRetry shows the turn that answers the last message anew, as that of a message.
 func (c *conversation) doRetry(ctx context.Context, _ string) error {
-	if c.session(ctx) == nil {
-		return nil
+	if s, err := c.session(ctx); s == nil {
+		return err
 	}
 	_, err := c.follow(ctx, Message{ID: rand.Text(), ChatID: c.chatID, SessionID: c.sessionID, User: c.user, Retry: true})
 	switch {
 	case errors.Is(err, ipc.ErrNotFound):
 		c.screen.tell("(there is no message here that could be answered again)")
 	case errors.Is(err, ipc.ErrRefused):
-		c.sorry(err)
+		return c.sorry(err)
 	default:
 		return err
 	}
 	return nil
 }
 
-// listed returns the terminal's sessions, the newest activity first; nil if they could not be had, which it says.
-func (c *conversation) listed(ctx context.Context, limit uint32) []*hostv1.SessionInfo {
-	r, err := c.client.sessions.List(ctx, &hostv1.ListSessionsRequest{Limit: limit})
-	if err != nil {
-		c.sorry(err)
-		return nil
-	}
-	if len(r.Sessions) == 0 {
-		c.screen.tell("(there is no session of a terminal yet)")
-	}
-	return r.Sessions
+// listed returns the terminal's sessions, the newest activity first.
+func (c *conversation) listed(ctx context.Context, limit uint32) ([]*hostv1.SessionInfo, error) {
+	r, err := call(ctx, c, func(ctx context.Context) (*hostv1.ListSessionsResponse, error) {
+		return c.client.sessions.List(ctx, &hostv1.ListSessionsRequest{Limit: limit})
+	})
+	return r.GetSessions(), err
 }
 
 func (c *conversation) doSessions(ctx context.Context, _ string) error {
-	list := c.listed(ctx, chat.ListedSessions)
+	list, err := c.listed(ctx, chat.ListedSessions)
+	if err != nil {
+		return c.sorry(err)
+	}
 	if len(list) == 0 {
+		c.screen.tell("(there is no session of a terminal yet)")
 		return nil
+	}
+	current, err := c.current(ctx)
+	if err != nil {
+		return c.sorry(err)
 	}
 	var b strings.Builder
 	for i, s := range list {
+		mark := ""
+		if s.Id == current.GetId() {
+			mark = " (this one)"
+		}
 		at := time.UnixMilli(int64(s.LastActive * 1000)).Format("2 Jan 15:04")
-		fmt.Fprintf(&b, "%2d. %s  %s, %s\n", i+1, at, chat.Name(s), messages(s))
+		fmt.Fprintf(&b, "%2d. %s  %s, %s%s\n", i+1, at, chat.Name(s), messages(s), mark)
 	}
 	b.WriteString("/resume with a number, a name or an id goes on with one; hermes-supervisor sessions list shows those of all chats")
 	c.screen.tell(b.String())
@@ -256,20 +296,34 @@ func (c *conversation) doResume(ctx context.Context, args string) error {
 	if args == "" {
 		return c.doSessions(ctx, args)
 	}
-	list := c.listed(ctx, chat.SearchedSessions)
-	if list == nil {
-		return nil
+	found, err := c.named(ctx, args)
+	switch {
+	case err != nil:
+		return c.sorry(err)
+	case found == nil:
+		c.screen.tell("(there is no such session, or more than one; /sessions lists those of this terminal)")
+	default:
+		c.sessionID, c.fresh = found.Id, false
+		c.screen.tell(fmt.Sprintf("(going on with %s, %s)", chat.Name(found), messages(found)))
 	}
-	found := chat.Find(list, args)
-	if found == nil { // one of another chat is named by its id
-		s, err := c.client.sessions.Get(ctx, &hostv1.GetSessionRequest{Place: &hostv1.Place{ChatId: c.chatID, SessionId: args}})
-		if err != nil {
-			c.screen.tell("(there is no such session; /sessions lists those of this terminal)")
-			return nil
-		}
-		found = s
-	}
-	c.sessionID, c.fresh = found.Id, false
-	c.screen.tell(fmt.Sprintf("(going on with %s, %s)", chat.Name(found), messages(found)))
 	return nil
+}
+
+// named returns the session that a person means, nil if there is none: one of this terminal, or by its whole id one of any
+// chat.
+func (c *conversation) named(ctx context.Context, name string) (*hostv1.SessionInfo, error) {
+	list, err := c.listed(ctx, chat.SearchedSessions)
+	if err != nil {
+		return nil, err
+	}
+	if s := chat.Find(list, name); s != nil {
+		return s, nil
+	}
+	s, err := call(ctx, c, func(ctx context.Context) (*hostv1.SessionInfo, error) {
+		return c.client.sessions.Get(ctx, &hostv1.GetSessionRequest{Place: &hostv1.Place{ChatId: c.chatID, SessionId: name}})
+	})
+	if errors.Is(err, ipc.ErrNotFound) || errors.Is(err, ipc.ErrInvalid) { // what cannot be an id is none
+		return nil, nil
+	}
+	return s, err
 }

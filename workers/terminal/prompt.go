@@ -166,29 +166,12 @@ func (c *conversation) interactive(ctx context.Context, p *prompt) error {
 	}
 }
 
-// edit reads a message. It returns errBroken at Ctrl-C and errLeft when the process is to end.
-func (c *conversation) edit(ctx context.Context, p *prompt) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var caught error
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-ctx.Done():
-		case s := <-c.signals:
-			// Ctrl-C is a key during the edit and a signal just before it.
-			if caught = errLeft; s == os.Interrupt {
-				caught = errBroken
-			}
-			cancel()
-		}
+// edit reads a message.
+func (c *conversation) edit(ctx context.Context, p *prompt) (text string, err error) {
+	err = c.attend(ctx, func(ctx context.Context) (err error) {
+		text, err = p.read(ctx) // there Ctrl-C is a key; it is a signal just before
+		return err
 	})
-	text, err := p.read(ctx)
-	cancel()
-	watching.Wait()
-	if err != nil && caught != nil {
-		return "", caught
-	}
 	return text, err
 }
 

@@ -226,7 +226,7 @@ func (s *screen) endLine() {
 }
 
 // plainSigns take the place of the chat's own signs where nothing but ASCII is shown.
-var plainSigns = strings.NewReplacer("→", "->", "✓", "ok", "✗", "failed", "✉", "*", "›", ">", "…", "...", "�", "?")
+var plainSigns = strings.NewReplacer("→", "->", "✓", "ok", "✗", "failed", "✉", "*", "›", ">", "…", "...", "“", `"`, "”", `"`, "�", "?")
 
 // clean takes control characters out: a terminal obeys what it is sent.
 func clean(text string) string {

@@ -178,15 +178,46 @@ func catchSignals() (<-chan os.Signal, func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// Lines is the chat where input is no terminal: each line is a message, answered before the next one is read. While a
+// attend does what Ctrl-C ends, and returns errBroken then; errLeft when the process is to end.
+func (c *conversation) attend(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var caught error
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-ctx.Done():
+		case s := <-c.signals:
+			if caught = errLeft; s == os.Interrupt {
+				caught = errBroken
+			}
+			cancel()
+		}
+	})
+	err := do(ctx)
+	cancel()
+	watching.Wait()
+	if caught != nil && (err != nil || errors.Is(caught, errLeft)) {
+		return caught
+	}
+	return err
+}
+
+// lines is the chat where input is no terminal: each line is a message, answered before the next one is read. While a
 // tool waits for a yes, the next line is the answer.
 func (c *conversation) lines(ctx context.Context) error {
 	for {
-		text, err := c.keys.line(ctx)
-		if errors.Is(err, io.EOF) {
+		var text string
+		err := c.attend(ctx, func(ctx context.Context) (err error) {
+			text, err = c.keys.line(ctx)
+			return err
+		})
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, errBroken):
+			return errLeft
+		case err != nil:
 			return err
 		}
 		if strings.TrimSpace(text) == "" {

@@ -180,7 +180,7 @@ func (d *Desk) at(p *hostv1.Place) (*conversation, error) {
 func (d *Desk) resting(p *hostv1.Place) (*conversation, error) {
 	c, err := d.at(p)
 	if err == nil && len(d.openIn(c.info.Id)) > 0 {
-		return nil, fmt.Errorf("a turn of %s is open: %w", c.info.Id, ipc.ErrRefused)
+		return nil, fmt.Errorf("session %s: a turn is open: wait for its end or stop it first: %w", c.info.Id, ipc.ErrRefused)
 	}
 	return c, err
 }

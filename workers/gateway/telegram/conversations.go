@@ -37,9 +37,9 @@ func words(err error) string { return plainWords(chat.Words(err)) }
 // refused answers an error by which the supervisor said no for good. Any other is returned, to be tried again.
 func (a *Adapter) refused(ctx context.Context, in *incoming, err error) error {
 	switch {
-	case errors.Is(err, ipc.ErrRefused):
+	case chat.StillRunning(err):
 		return a.answer(ctx, in, stillRunning)
-	case errors.Is(err, ipc.ErrNotFound), errors.Is(err, ipc.ErrInvalid), errors.Is(err, ipc.ErrExists), errors.Is(err, ipc.ErrDenied):
+	case errors.Is(err, ipc.ErrRefused), errors.Is(err, ipc.ErrNotFound), errors.Is(err, ipc.ErrInvalid), errors.Is(err, ipc.ErrExists), errors.Is(err, ipc.ErrDenied):
 		return a.answer(ctx, in, "That is not possible: "+words(err))
 	}
 	return err
