@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -51,12 +53,26 @@ func claimOf(text []byte) claim {
 	return c
 }
 
+// sameFolder says whether two paths lead to one folder. One that is yet to be made is the same if all above it is.
+func sameFolder(a, b string) bool {
+	a, b = filepath.Clean(a), filepath.Clean(b)
+	if a == b {
+		return true
+	}
+	one, errA := os.Stat(a)
+	other, errB := os.Stat(b)
+	if errA == nil && errB == nil {
+		return os.SameFile(one, other)
+	}
+	return errA != nil && errB != nil && filepath.Base(a) == filepath.Base(b) && sameFolder(filepath.Dir(a), filepath.Dir(b))
+}
+
 // foreign is an error, with what to do about it, if a unit file is not one of this installation's home.
 func (in Installation) foreign(verb, file string, text []byte) error {
 	c := claimOf(text)
 	installs := verb == "install"
 	switch {
-	case in.Home == "" || c.home == unitWord(in.Home):
+	case in.Home == "", c.home != "" && sameFolder(unquotedWord(c.home), in.Home):
 		return nil
 	case c.home != "" && installs:
 		return fmt.Errorf("%s %w, %s: choose another name with --name, or remove it first: systemd uninstall --home %[3]s", file, ErrForeign, c.home)

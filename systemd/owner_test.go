@@ -109,6 +109,57 @@ func TestUnitsAreKnownByWhoseTheyAre(t *testing.T) {
 	}
 }
 
+// One home may be written in several ways, and they may have been written in another way when the units were made.
+func TestAHomeIsTheSameHoweverItIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	home, link := filepath.Join(dir, `a "home" of 50% $x`), filepath.Join(dir, "link")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(home, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(dir, "up")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		unit, call string
+		same       bool
+	}{
+		{home, home, true},
+		{link, home, true},
+		{home, link, true},
+		{home + "/", home, true},
+		{filepath.Join(dir, "up") + "/./link", home, true},
+		{home, dir, false},
+		{filepath.Join(dir, "to come"), filepath.Join(dir, "up", "to come"), true},
+		{filepath.Join(dir, "to come"), filepath.Join(dir, "up", "not to come"), false},
+		{filepath.Join(dir, "to come"), home, false},
+	} {
+		service, socket := pair(t, c.unit)
+		for _, file := range []File{service, socket} {
+			in, _ := recorded(t)
+			in.Home = c.call
+			path := put(t, in.Dir, file.Name, string(sealed(file.Text)))
+			removed, err := in.Uninstall(t.Context(), file.Name)
+			if c.same && (err != nil || len(removed) != 1) || !c.same && (!errors.Is(err, ErrForeign) || !there(path)) {
+				t.Errorf("uninstall of %s of %q for %q: removed %q, %v", file.Name, c.unit, c.call, removed, err)
+			}
+		}
+	}
+}
+
+func FuzzWord(f *testing.F) {
+	for _, s := range []string{"/srv/hermes", `/srv/a b`, `/srv/50%/a"b$c\d'e;f`, ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got := unquotedWord(unitWord(s)); got != s {
+			t.Errorf("%q is written %s and read %q", s, unitWord(s), got)
+		}
+	})
+}
+
 // A service that makes its own socket and a socket unit beside it would be two holders of one path.
 func TestTheSocketOfAnEarlierInstallationGoesWhereNoneIsAskedFor(t *testing.T) {
 	service, socket := pair(t, "/srv/hermes")

@@ -67,6 +67,14 @@ func (u Unit) render(t *template.Template) ([]byte, error) {
 // unitWord quotes a text as one word of a command line: % begins a specifier, $ a variable, blanks end a word.
 func unitWord(s string) string { return quoted(strings.ReplaceAll(s, "$", "$$")) }
 
+// unquotedWord is the text that unitWord wrote.
+func unquotedWord(word string) string {
+	if n := len(word); n > 1 && word[0] == '"' && word[n-1] == '"' {
+		word = word[1 : n-1]
+	}
+	return strings.NewReplacer(`\\`, `\`, `\"`, `"`, "%%", "%", "$$", "$").Replace(word)
+}
+
 // quoted is unitWord for the first word, the program, in which $ is nothing special.
 func quoted(s string) string {
 	s = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace(s)
