@@ -281,6 +281,7 @@ func TestTheJournalIsKeptInMemoryWhileItCannotBeWritten(t *testing.T) {
 		t.Helper()
 		for want, f := range map[string]store.EventFilter{
 			"before one two three": {}, "two three": {Limit: 2}, "one two": {AfterID: first, Limit: 2}, "": {Worker: "agent-2"},
+			"before two": {Kinds: []string{"before", "two"}}, "one": {BeforeID: first + 2, Limit: 1},
 		} {
 			if got := kinds(f); got != want {
 				t.Errorf("%+v: %s, not %s", f, got, want)

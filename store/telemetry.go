@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"sync"
 )
@@ -178,11 +180,16 @@ func (t *Telemetry) Events(ctx context.Context, f EventFilter) ([]Event, error) 
 	if f.AfterID > 0 {
 		from = "ASC" // those that follow
 	}
+	kinds, err := json.Marshal(append([]string{}, f.Kinds...))
+	if err != nil {
+		return nil, err
+	}
 	held := t.held.selected(f) // first: what is written meanwhile is found twice, not never
 	list, err := read(ctx, d, func(x *tx) ([]Event, error) {
 		return all(x, scanEvent, `SELECT * FROM (SELECT id, time, kind, worker, pid, turn_id, message, fields FROM events
-			WHERE id > ? AND time >= ? AND (?3 = '' OR worker = ?3) ORDER BY id `+from+` LIMIT ?4) ORDER BY id`,
-			f.AfterID, since, f.Worker, orDefault(f.Limit))
+			WHERE id > ?1 AND id < ?2 AND time >= ?3 AND (?4 = '' OR worker = ?4)
+				AND (?5 = '[]' OR kind IN (SELECT value FROM json_each(?5))) ORDER BY id `+from+` LIMIT ?6) ORDER BY id`,
+			f.AfterID, cmp.Or(f.BeforeID, math.MaxInt64), since, f.Worker, string(kinds), orDefault(f.Limit))
 	})
 	if len(held) == 0 {
 		return list, err

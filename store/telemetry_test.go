@@ -57,6 +57,8 @@ func TestTheJournalKeepsWhatHappened(t *testing.T) {
 		"worker":     {store.EventFilter{Worker: "agent-1"}, want[:2]},
 		"since":      {store.EventFilter{Since: at.Add(time.Second)}, want[1:]},
 		"after":      {store.EventFilter{AfterID: want[1].ID}, want[2:]},
+		"before":     {store.EventFilter{BeforeID: want[2].ID, Limit: 1}, want[1:2]},
+		"kinds":      {store.EventFilter{Kinds: []string{"started", "other"}}, []store.Event{want[0], want[2]}},
 		"the newest": {store.EventFilter{Limit: 2}, want[1:]},
 		"a page":     {store.EventFilter{AfterID: want[0].ID, Limit: 1}, want[1:2]},
 		"nothing":    {store.EventFilter{Worker: "nobody"}, nil},

@@ -74,7 +74,7 @@ func (h *eventHolder) selected(f EventFilter) (list []Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.events {
-		if e.ID > f.AfterID && !e.Time.Before(f.Since) && (f.Worker == "" || e.Worker == f.Worker) {
+		if f.Selects(e) {
 			list = append(list, e)
 		}
 	}

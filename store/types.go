@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -307,8 +308,16 @@ type Event struct {
 // EventFilter selects journal entries; zero fields select all. Limit (0 means 100) keeps the newest, or, with AfterID,
 // the ones that follow it, so that a reader can page forward without a gap.
 type EventFilter struct {
-	AfterID int64
-	Since   time.Time
-	Worker  string
-	Limit   int
+	AfterID  int64
+	BeforeID int64
+	Since    time.Time
+	Worker   string
+	Kinds    []string
+	Limit    int
+}
+
+// Selects says whether an entry is one of those that the limit is for.
+func (f EventFilter) Selects(e Event) bool {
+	return e.ID > f.AfterID && (f.BeforeID == 0 || e.ID < f.BeforeID) && !e.Time.Before(f.Since) &&
+		(f.Worker == "" || e.Worker == f.Worker) && (len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind))
 }

@@ -49,19 +49,21 @@ func (t *timelineService) Tell(ctx context.Context, r *controlv1.TellRequest) (*
 
 // leadIn is how many events before the time that is told of are read with it: who held the turns that were cut, that a
 // supervisor ran that was killed, and what went on then. They are the events of about a thousand turns, in a MiB or two for a moment.
+// As many that begin or end what lasts are read from before these.
 const leadIn = 4000
 
 // before returns the events that lead to those of a time; if there are none, the newest lead there.
 func (t *timelineService) before(ctx context.Context, events []store.Event) ([]store.Event, error) {
-	if len(events) == 0 {
-		return t.read(ctx, store.EventFilter{Limit: leadIn})
+	near := store.EventFilter{Limit: leadIn}
+	if len(events) > 0 {
+		near.BeforeID = events[0].ID
 	}
-	first := events[0].ID
-	if first < 3 {
-		return nil, nil // at most one, which AfterID cannot ask for
+	list, err := t.read(ctx, near)
+	if err != nil || len(list) < leadIn {
+		return list, err
 	}
-	list, err := t.read(ctx, store.EventFilter{AfterID: max(first-1-leadIn, 1), Limit: leadIn})
-	return slices.DeleteFunc(list, func(e store.Event) bool { return e.ID >= first }), err
+	far, err := t.read(ctx, store.EventFilter{BeforeID: list[0].ID, Kinds: event.Lasting(), Limit: leadIn})
+	return append(far, list...), err
 }
 
 func (t *timelineService) read(ctx context.Context, f store.EventFilter) (events []store.Event, err error) {

@@ -80,10 +80,21 @@ func (t *teller) lasts() {
 	}
 }
 
+// goneWithGateway is how an outage ended with the process of its gateway.
+const goneWithGateway = "until its gateway ended"
+
 // gone ends the outage of a gateway with its process; what comes after is told by the next one.
 func (t *teller) gone(worker string, at time.Time) {
 	if o := t.outages[worker]; o != nil && o.end == "" {
-		o.end = "until its gateway ended"
+		o.end = goneWithGateway
+		o.follow(at)
+	}
+}
+
+// switchedOff ends the outage of a gateway that is no longer wanted, with its process or after it.
+func (t *teller) switchedOff(worker string, at time.Time) {
+	if o := t.outages[worker]; o != nil && (o.end == "" || o.end == goneWithGateway && at.Sub(o.story.Until) < closely) {
+		o.end = "until its adapter was switched off"
 		o.follow(at)
 	}
 }

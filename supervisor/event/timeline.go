@@ -68,6 +68,15 @@ var telling = []string{
 // unwanting are the events after which nobody misses a worker any more.
 var unwanting = []string{KindWorkerRemoved, "plugin_removed", "plugin_disabled"}
 
+// Lasting are the kinds of events that begin or end what lasts. They are few, so that one can look far back for them.
+func Lasting() []string {
+	list := append([]string{
+		KindSupervisorStarted, KindSupervisorReady, KindSupervisorStopping, "worker_exited", "worker_restarting", "worker_ready", "worker_disabled",
+		"adapter_connected", "adapter_state",
+	}, unwanting...)
+	return slices.AppendSeq(list, maps.Keys(outageKinds))
+}
+
 // closely is how far apart the broken connection of a process and its death may be noticed.
 const closely = 3 * time.Second
 
@@ -266,6 +275,7 @@ func (t *teller) disabled(e store.Event) {
 
 // unwanted ends the time in which a worker is missed.
 func (t *teller) unwanted(e store.Event) {
+	t.switchedOff(e.Worker, e.Time)
 	if gone := t.next[e.Worker]; gone != nil {
 		gone.ended(e.Time)
 		delete(t.next, e.Worker)

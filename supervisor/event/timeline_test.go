@@ -229,6 +229,24 @@ func TestTimeline(t *testing.T) {
 22:52:00 death gateway-telegram: restart by operator (pid 9) → served again after 1s
 22:52:20 supervisor_started : version 1; the one before it was killed, or the machine went down; last heard of 10s before
 `},
+		{"an outage whose adapter is switched off", []string{
+			"0 adapter_degraded gateway-telegram state=degraded # telegram: degraded: no route",
+			"60 worker_exited gateway-telegram cause=planned # the configuration asks for it no more",
+			"60 worker_removed gateway-telegram",
+			"70 worker_exited gateway-api cause=crashed # panic",
+			"71 adapter_degraded gateway-api state=degraded # api: degraded: the port is taken",
+			"80 worker_removed gateway-api",
+			"90 adapter_degraded gateway-slack state=degraded # slack: degraded: no route",
+			"95 worker_exited gateway-slack cause=crashed # panic",
+			"96 worker_ready gateway-slack",
+			"99 worker_removed gateway-slack",
+		}, `22:51:00 adapter_degraded gateway-telegram: telegram: no route → until its adapter was switched off
+22:52:00 death gateway-telegram: the configuration asks for it no more
+22:52:10 death gateway-api: panic
+22:52:11 adapter_degraded gateway-api: api: the port is taken → until its adapter was switched off
+22:52:30 adapter_degraded gateway-slack: slack: no route → until its gateway ended
+22:52:35 death gateway-slack: panic → served again after 1s
+`},
 		{"a replacement ahead of a limit", []string{
 			"0 leak_suspected tools # grew from 14 to 300",
 			"60 recycle_due tools # 80 %; it is replaced when it has nothing in hand",
@@ -260,6 +278,9 @@ func TestWhatWasNotOverBeforeATimeIsPartOfIt(t *testing.T) {
 		}, "adapter_degraded"},
 		"one that was reached again": {[]string{
 			"0 adapter_degraded gateway-telegram state=degraded", "59 adapter_connected gateway-telegram state=connected",
+		}, ""},
+		"one whose adapter was switched off": {[]string{
+			"0 adapter_degraded gateway-telegram state=degraded", "59 worker_removed gateway-telegram",
 		}, ""},
 		"a worker that has not come back":      {[]string{"0 worker_exited agent-1 cause=crashed", "1 worker_restarting agent-1 delay=9m # failures"}, "death"},
 		"one that came back afterwards":        {[]string{"0 worker_exited agent-1 cause=crashed", "61 worker_ready agent-1"}, "death"},
