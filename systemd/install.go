@@ -227,8 +227,16 @@ func (in Installation) Enable(ctx context.Context, units ...string) error {
 	return in.systemctl(ctx, append([]string{"enable", "--now"}, units...)...)
 }
 
-// MakeRoom stops a service that runs without its socket unit: systemd refuses to make the socket of a service that is
-// active already.
+// Crowded says whether a service runs without its socket unit: systemd refuses to make the socket of a service that is active.
+func (in Installation) Crowded(ctx context.Context, socket, service string) (bool, error) {
+	held, err := in.runs(ctx, socket)
+	if err != nil || held {
+		return false, err
+	}
+	return in.runs(ctx, service)
+}
+
+// MakeRoom stops a service whose socket unit is to be started and is not yet, also one that is about to end by itself.
 func (in Installation) MakeRoom(ctx context.Context, socket, service string) error {
 	if in.systemctl(ctx, "is-active", "--quiet", socket) == nil {
 		return nil

@@ -247,8 +247,7 @@ func (p *program) enable(ctx context.Context, in systemd.Installation, f unitFla
 		units = []string{socket, service}
 	}
 	if !now {
-		_, err := fmt.Fprintln(p.out, "start it with:", systemctlLine(f.user, "enable --now "+strings.Join(units, " ")))
-		return err
+		return p.howToStart(ctx, in, f, units)
 	}
 	if f.socket {
 		if err := in.MakeRoom(ctx, socket, service); err != nil {
@@ -262,6 +261,22 @@ func (p *program) enable(ctx context.Context, in systemd.Installation, f unitFla
 		fmt.Fprintln(p.out, unit, "is enabled and started")
 	}
 	return nil
+}
+
+// howToStart prints the command that starts the units, in an order that systemd takes.
+func (p *program) howToStart(ctx context.Context, in systemd.Installation, f unitFlags, units []string) error {
+	line := systemctlLine(f.user, "enable --now "+strings.Join(units, " "))
+	if f.socket {
+		crowded, err := in.Crowded(ctx, f.name+".socket", f.name+".service")
+		if err != nil {
+			return installError(err)
+		}
+		if crowded {
+			line = systemctlLine(f.user, "stop "+f.name+".service") + " && " + line
+		}
+	}
+	_, err := fmt.Fprintln(p.out, "start it with:", line)
+	return err
 }
 
 func (p *program) systemdUninstall() *cobra.Command {

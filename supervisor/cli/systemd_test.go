@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/hermes-supervisor/hermes-supervisor/systemd"
 )
 
 // What is shown would be another unit than the one that is installed if the two understood the same words differently.
@@ -15,6 +20,36 @@ func TestShowAndInstallMeanTheSameUnits(t *testing.T) {
 		a, b := install.Flags().Lookup(name), show.Flags().Lookup(name)
 		if a == nil || b == nil || a.DefValue != b.DefValue || a.Usage != b.Usage {
 			t.Errorf("--%s: install has %+v, show has %+v", name, a, b)
+		}
+	}
+}
+
+// systemd opens no socket whose service is active, so the advice must not be to ask it for that.
+func TestTheAdviceHowToStartIsInAnOrderThatSystemdTakes(t *testing.T) {
+	const both = "systemctl enable --now a.socket a.service"
+	for _, c := range []struct {
+		socket          bool
+		service, opened string
+		want            string
+	}{
+		{false, "inactive", "inactive", "systemctl enable --now a.service"},
+		{false, "active", "inactive", "systemctl enable --now a.service"},
+		{true, "inactive", "inactive", both},
+		{true, "active", "active", both},
+		{true, "active", "inactive", "systemctl stop a.service && " + both},
+		{true, "activating", "inactive", "systemctl stop a.service && " + both},
+	} {
+		in := systemd.Installation{Run: func(_ context.Context, _ string, args ...string) (string, error) {
+			state := map[string]string{"a.socket": c.opened, "a.service": c.service}[args[len(args)-1]]
+			if state != "active" {
+				return state + "\n", errors.New("exit status 3")
+			}
+			return state + "\n", nil
+		}}
+		var out strings.Builder
+		p := &program{streams: streams{out: &out}}
+		if err := p.enable(t.Context(), in, unitFlags{name: "a", socket: c.socket}, false); err != nil || out.String() != "start it with: "+c.want+"\n" {
+			t.Errorf("%+v: %q, %v", c, out.String(), err)
 		}
 	}
 }
