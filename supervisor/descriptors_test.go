@@ -1,11 +1,15 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/hermes-supervisor/hermes-supervisor/ipc"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/logs"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/sample"
@@ -30,6 +34,40 @@ func TestATooLowLimitOfOpenFilesIsRefusedWithWhatToDo(t *testing.T) {
 	}
 	if limit, err := ownLimit(); err != nil || limit == 0 {
 		t.Errorf("own limit %d, %v", limit, err)
+	}
+}
+
+// A reload is held to what a start is, unless it asks for no more than there is.
+func TestAReloadForWhichThereAreTooFewDescriptorsIsRefused(t *testing.T) {
+	libexec := t.TempDir()
+	for _, role := range []string{ipc.RoleTools, ipc.RoleAgent, ipc.RoleKanban} {
+		if err := os.WriteFile(filepath.Join(libexec, "hermes-"+role), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := func(agents int) *config.Config {
+		return &config.Config{Supervisor: config.Supervisor{AgentInstances: agents, Libexec: libexec}}
+	}
+	for name, c := range map[string]struct {
+		limit         int64
+		before, after int
+		refused       bool
+	}{
+		"they fit":                     {140, 1, 3, false},
+		"one too many":                 {140, 1, 4, true},
+		"fewer, though too many still": {100, 9, 8, false},
+		"as many":                      {100, 9, 9, false},
+		"any number":                   {sample.Unlimited, 1, 50, false},
+	} {
+		s := &supervisor{
+			o:         Options{Load: func(context.Context) (*config.Config, error) { return with(c.after), nil }},
+			openFiles: func() (int64, error) { return c.limit, nil }, plugins: &pluginHost{},
+		}
+		s.current.Store(with(c.before))
+		_, list, err := s.read(t.Context())
+		if c.refused != errors.Is(err, config.ErrInvalid) || c.refused == (err == nil) || err != nil && !strings.Contains(err.Error(), "is 140, at least 152 are needed") {
+			t.Errorf("%s: %d workers, %v", name, len(list), err)
+		}
 	}
 }
 

@@ -71,7 +71,22 @@ func (s *supervisor) read(ctx context.Context) (*config.Config, []worker.Spec, e
 		return nil, nil, err
 	}
 	list, err := specs(next)
+	if err == nil {
+		err = s.roomFor(list)
+	}
 	return next, list, err
+}
+
+// roomFor refuses, as a start does, more workers than the limit of open files is enough for.
+func (s *supervisor) roomFor(list []worker.Spec) error {
+	if now, err := specs(s.config()); err == nil && len(list) <= len(now) {
+		return nil
+	}
+	limit, err := s.openFiles()
+	if err != nil {
+		return err
+	}
+	return enoughDescriptors(limit, len(list)+enabledPlugins(s.plugins.cat))
 }
 
 // adopt makes a configuration the one in force for all that asks for it when it needs it.

@@ -67,7 +67,7 @@ var ErrRestart = errors.New("a restart was asked for")
 func Run(ctx context.Context, o Options) error {
 	s := &supervisor{
 		o: o, secrets: &redaction{}, now: time.Now, started: time.Now(), shutdown: make(chan struct{}), lines: make(chan string, 1),
-		served: func() {},
+		served: func() {}, openFiles: ownLimit,
 	}
 	s.state.Store(stateStarting)
 	s.current.Store(o.Config)
@@ -109,6 +109,7 @@ type supervisor struct {
 	unit      atomic.Pointer[systemd.Settings] // nil if this is no service
 	enforced  worker.Enforced                  // limits of workers that the kernel holds
 	joined    func(workers int)                // leaves workers the descriptors that they need
+	openFiles func() (int64, error)            // the limit of them
 	secrets   *redaction
 
 	lock      *store.HomeLock
@@ -162,7 +163,7 @@ func (s *supervisor) open(ctx context.Context) error {
 		return err
 	}
 	plugins, broken := catalogue.Open(c.Home, s.now)
-	limit, err := ownLimit()
+	limit, err := s.openFiles()
 	workers := len(list) + enabledPlugins(plugins)
 	if err == nil {
 		err = enoughDescriptors(limit, workers)
