@@ -19,79 +19,130 @@ type approver struct {
 	screen *screen
 	keys   *keys // nil: nobody can be asked, and the answer is no at once
 	warn   func(string)
-	now    func() time.Time
 
 	mu      sync.Mutex
-	asked   map[string]context.CancelFunc // by approval id
+	asked   map[string]*question // by approval id
 	running sync.WaitGroup
-	turn    sync.Mutex // held by the question that is on the screen
+	turn    chan struct{} // holds one while a question is on the screen
 }
+
+// A question is what a person is asked about one call. The approver's mu guards what changes.
+type question struct {
+	*turnv1.ApprovalRequest
+	open     context.Context // ends with the question: by a decision, by its deadline or with the turn
+	close    context.CancelFunc
+	silence  *time.Timer // closes it
+	deadline int64       // the one that holds, Unix milliseconds
+	shown    bool
+	settled  bool // answered here or decided; what is merely over can be asked again
+}
+
+func (q *question) left() time.Duration { return time.Until(time.UnixMilli(q.deadline)) }
 
 func newApprover(client *Client, s *screen, k *keys, warn func(string)) *approver {
-	return &approver{client: client, screen: s, keys: k, warn: warn, now: time.Now, asked: map[string]context.CancelFunc{}}
+	return &approver{client: client, screen: s, keys: k, warn: warn, asked: map[string]*question{}, turn: make(chan struct{}, 1)}
 }
 
-// ask puts a question once, in the background.
+// ask puts a question in the background. It comes again with each connection, and with a new deadline when a new supervisor
+// asks it: then it has that one, and is put anew if its time was over.
 func (a *approver) ask(ctx context.Context, r *turnv1.ApprovalRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.asked[r.ApprovalId] != nil {
+	q := a.asked[r.ApprovalId]
+	switch {
+	case q != nil && (q.settled || q.deadline == r.DeadlineMs):
+		return
+	case q != nil && q.silence.Stop():
+		q.deadline = r.DeadlineMs
+		q.silence.Reset(q.left())
+		if q.shown {
+			a.screen.tell(prompting(q.left()))
+		}
 		return
 	}
-	ctx, cancel := context.WithDeadline(ctx, time.UnixMilli(r.DeadlineMs))
-	a.asked[r.ApprovalId] = cancel
+	q = &question{ApprovalRequest: r, deadline: r.DeadlineMs}
+	q.open, q.close = context.WithCancel(ctx)
+	q.silence = time.AfterFunc(q.left(), q.close)
+	a.asked[r.ApprovalId] = q
 	a.running.Go(func() {
-		a.turn.Lock()
-		defer a.turn.Unlock()
-		if ctx.Err() == nil {
-			a.question(ctx, r)
+		select {
+		case a.turn <- struct{}{}:
+			a.put(ctx, q)
+			<-a.turn
+		case <-q.open.Done():
 		}
 	})
 }
 
-// decided ends a question that was answered elsewhere or by time.
+func prompting(left time.Duration) string {
+	return fmt.Sprintf("  allow it? y or n, no answer within %s means no", left.Round(time.Second))
+}
+
+// decided ends a question that was answered elsewhere or by time. An answer that is on its way arrives all the same.
 func (a *approver) decided(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if cancel := a.asked[id]; cancel != nil {
-		cancel()
+	if q := a.asked[id]; q != nil {
+		q.settled = true
+		q.silence.Stop()
+		q.close()
 	}
 }
 
 // end takes all questions away.
 func (a *approver) end() {
 	a.mu.Lock()
-	for _, cancel := range a.asked {
-		cancel()
+	for _, q := range a.asked {
+		q.silence.Stop()
+		q.close()
 	}
 	a.mu.Unlock()
 	a.running.Wait()
 }
 
-func (a *approver) question(ctx context.Context, r *turnv1.ApprovalRequest) {
-	text := fmt.Sprintf("? %s wants to do this: %s\n  why you are asked: %s", r.Tool, flat(r.Summary, 500), flat(r.Reason, 200))
-	if a.keys == nil {
-		a.warn(text + "\n  there is no terminal to ask you at, so it is not done (see approvals.mode)")
-		a.send(ctx, r.ApprovalId, false)
+// put asks until there is an answer, and sends it: while ctx lasts, which may be longer than the question.
+func (a *approver) put(ctx context.Context, q *question) {
+	if q.open.Err() != nil {
 		return
 	}
-	left := time.UnixMilli(r.DeadlineMs).Sub(a.now()).Round(time.Second)
+	text := fmt.Sprintf("? %s wants to do this: %s\n  why you are asked: %s", q.Tool, flat(q.Summary, 500), flat(q.Reason, 200))
+	if a.keys == nil {
+		a.warn(text + "\n  there is no terminal to ask you at, so it is not done (see approvals.mode)")
+		a.answer(ctx, q, false)
+		return
+	}
 	a.screen.tell(text)
 	for {
-		a.screen.tell(fmt.Sprintf("  allow it? y or n, no answer within %s means no", left))
-		line, err := a.keys.line(ctx)
+		a.mu.Lock()
+		q.shown = true
+		a.screen.tell(prompting(q.left()))
+		a.mu.Unlock()
+		line, err := a.keys.line(q.open)
 		switch {
 		case errors.Is(err, io.EOF):
-			a.send(ctx, r.ApprovalId, false)
+			a.answer(ctx, q, false)
 			return
 		case err != nil:
 			return // decided elsewhere, or the time is over
 		}
 		if yes, ok := yesOrNo(line); ok {
-			a.send(ctx, r.ApprovalId, yes)
+			a.answer(ctx, q, yes)
 			return
 		}
 	}
+}
+
+// answer sends what a person said, if it still matters.
+func (a *approver) answer(ctx context.Context, q *question, yes bool) {
+	a.mu.Lock()
+	late := q.settled || !q.silence.Stop()
+	q.settled = q.settled || !late // one that is over may be asked again
+	a.mu.Unlock()
+	if late {
+		a.screen.tell("  too late: the question is over")
+		return
+	}
+	a.send(ctx, q.ApprovalId, yes)
 }
 
 // yesOrNo understands what people type.

@@ -3,11 +3,16 @@ package terminal
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
+	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
 	turnv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/turn/v1"
 )
 
@@ -134,4 +139,146 @@ func TestAnAnswerIsSentAgainWhenTheSupervisorIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.end()
+}
+
+// judge is a supervisor that takes answers.
+type judge struct {
+	controlv1.ChatClient
+	answers []bool
+	during  func() // what happens before an answer is confirmed
+}
+
+func (j *judge) Decide(ctx context.Context, r *controlv1.DecideRequest, _ ...grpc.CallOption) (*controlv1.DecideResponse, error) {
+	j.answers = append(j.answers, r.Approve)
+	if j.during != nil {
+		j.during()
+	}
+	return &controlv1.DecideResponse{Approved: r.Approve}, ctx.Err()
+}
+
+// asking runs test with an approver on a clock of its own; types is what a person does.
+func asking(t *testing.T, test func(t *testing.T, a *approver, j *judge, types func(string), out *buffer)) {
+	synctest.Test(t, func(t *testing.T) {
+		var out buffer
+		j := &judge{}
+		r, w := io.Pipe()
+		k := readKeys(r)
+		a := newApprover(&Client{chat: j, now: time.Now, sleep: sleep}, newScreen(&out, false, false), k, nil)
+		test(t, a, j, func(s string) { _, _ = io.WriteString(w, s); synctest.Wait() }, &out)
+		_ = w.Close()
+		a.end()
+		for range k.chunks { // what nobody asked for
+		}
+	})
+}
+
+// within is a question that is open so long from now.
+func within(d time.Duration) *turnv1.ApprovalRequest {
+	return approvalEvent("a", time.Now().Add(d).UnixMilli()).GetApproval()
+}
+
+func wantAnswers(t *testing.T, j *judge, out *buffer, questions int, answers ...bool) {
+	t.Helper()
+	if !slices.Equal(j.answers, answers) || strings.Count(out.String(), "wants to do this") != questions {
+		t.Errorf("answered %v, want %v, seen %q", j.answers, answers, out.String())
+	}
+}
+
+func TestAQuestionThatIsAskedAgainHasItsNewTime(t *testing.T) {
+	for name, tt := range map[string]struct {
+		again     time.Duration // when it comes again, with a minute from then
+		questions int
+	}{
+		"while it is open":       {again: 30 * time.Second, questions: 1},
+		"after its time is over": {again: 90 * time.Second, questions: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, func(t *testing.T, a *approver, j *judge, types func(string), out *buffer) {
+				a.ask(t.Context(), within(time.Minute))
+				time.Sleep(tt.again)
+				a.ask(t.Context(), within(time.Minute))
+				a.ask(t.Context(), within(time.Minute)) // the same once more
+				time.Sleep(59 * time.Second)
+				types("y\n")
+				wantAnswers(t, j, out, tt.questions, true)
+				if n := strings.Count(out.String(), "no answer within 1m0s means no"); n != 2 {
+					t.Errorf("its time was said %d times: %q", n, out.String())
+				}
+			})
+		})
+	}
+}
+
+func TestAQuestionThatIsAskedAgainWithLessTimeEndsEarlier(t *testing.T) {
+	asking(t, func(t *testing.T, a *approver, j *judge, types func(string), out *buffer) {
+		a.ask(t.Context(), within(time.Hour))
+		a.ask(t.Context(), within(time.Second))
+		time.Sleep(2 * time.Second)
+		a.running.Wait()
+		wantAnswers(t, j, out, 1)
+	})
+}
+
+func TestAQuestionThatWaitsForAnotherIsShownWithTheTimeThatItHasThen(t *testing.T) {
+	asking(t, func(t *testing.T, a *approver, j *judge, types func(string), out *buffer) {
+		first := within(time.Hour)
+		first.ApprovalId = "first"
+		a.ask(t.Context(), first)
+		synctest.Wait()
+		a.ask(t.Context(), within(time.Minute))
+		a.ask(t.Context(), within(10*time.Minute))
+		time.Sleep(2 * time.Minute)
+		types("n\n")
+		types("y\n")
+		wantAnswers(t, j, out, 2, false, true)
+		if !strings.Contains(out.String(), "no answer within 8m0s means no") {
+			t.Errorf("seen %q", out.String())
+		}
+	})
+}
+
+func TestAnAnsweredQuestionIsNotAskedAgain(t *testing.T) {
+	asking(t, func(t *testing.T, a *approver, j *judge, types func(string), out *buffer) {
+		a.ask(t.Context(), within(time.Minute))
+		types("y\n")
+		a.ask(t.Context(), within(2*time.Minute)) // of a supervisor that died before the answer came
+		synctest.Wait()
+		wantAnswers(t, j, out, 1, true)
+		time.Sleep(3 * time.Minute)
+		a.ask(t.Context(), within(time.Minute))
+		synctest.Wait()
+		wantAnswers(t, j, out, 1, true)
+	})
+}
+
+func TestAQuestionThatSilenceHasDecidedIsNotAskedAgain(t *testing.T) {
+	asking(t, func(t *testing.T, a *approver, j *judge, types func(string), out *buffer) {
+		a.ask(t.Context(), within(time.Minute))
+		time.Sleep(time.Minute + time.Second)
+		a.decided("a")
+		a.ask(t.Context(), within(time.Minute))
+		a.running.Wait()
+		wantAnswers(t, j, out, 1)
+	})
+}
+
+// The decision is an event of the turn too, which may come before the answer's own confirmation; and the time may be over then.
+func TestAnAnswerUnderWayIsNotGivenUp(t *testing.T) {
+	for name, during := range map[string]func(a *approver){
+		"its decision is seen first": func(a *approver) { a.decided("a") },
+		"its time is over":           func(*approver) { time.Sleep(2 * time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, func(t *testing.T, a *approver, j *judge, types func(string), out *buffer) {
+				j.during = func() { during(a) }
+				a.ask(t.Context(), within(time.Minute))
+				types("y\n")
+				a.running.Wait()
+				wantAnswers(t, j, out, 1, true)
+				if strings.Contains(out.String(), "did not arrive") {
+					t.Errorf("seen %q", out.String())
+				}
+			})
+		})
+	}
 }
