@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Home returns the home to use: flag if it is set, else $HERMES_HOME, else ~/.hermes.
@@ -146,11 +148,14 @@ func usualRunDir(home string) (string, error) {
 
 // usualBases lists where run directories are, the one to use first, with that of a home's service unless home is empty.
 func usualBases(home string) []string {
-	var bases []string
+	return basesWith(home, home != "" && owned(ServiceBase(home)))
+}
+
+func basesWith(home string, service bool) (bases []string) {
 	if xdg := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(xdg) {
 		bases = append(bases, filepath.Join(xdg, runName))
 	}
-	if home != "" && owned(ServiceBase(home)) {
+	if service {
 		bases = append(bases, ServiceBase(home))
 	}
 	// systemd makes this one for the services of earlier releases, of another user than root.
@@ -163,7 +168,7 @@ func usualBases(home string) []string {
 // clientBases are the places where a client of a home looks: its supervisor may have been started with another environment, or
 // by systemd as another user.
 func clientBases(home string) []string {
-	return slices.Concat([]string{ServiceBase(home)}, usualBases(""), []string{userBase(os.Getuid())})
+	return append(basesWith(home, true), userBase(os.Getuid()))
 }
 
 // ServiceBase is what systemd makes for the system's service of a home. Each has one of its own, as it goes when the service
@@ -176,21 +181,21 @@ func userBase(uid int) string { return fmt.Sprintf("/run/user/%d/%s", uid, runNa
 // tempBase is where the supervisor of a user is who has no better place.
 func tempBase(uid int) string { return fmt.Sprintf("/tmp/%s-%d", runName, uid) }
 
-// ownersSocket is the control socket of a home where its owner's supervisor has it, for root, who may ask each. In /tmp anybody
-// could have made it, so it must be the owner's.
-func ownersSocket(home string) (path string, found bool) {
+// ownersSockets are the control sockets of a home where its owner's supervisor may have one, for root, who may ask each. In /tmp
+// anybody could have made one, so it must be the owner's.
+func ownersSockets(home string) (paths []string) {
 	info, err := os.Stat(home)
 	if err != nil || ownerOf(info) == os.Getuid() {
-		return "", false
+		return nil
 	}
 	owner := ownerOf(info)
 	for _, b := range []string{userBase(owner), tempBase(owner)} {
 		path := SocketPath(filepath.Join(b, RunName(home)))
 		if info, err := os.Stat(path); err == nil && ownerOf(info) == owner {
-			return path, true
+			paths = append(paths, path)
 		}
 	}
-	return "", false
+	return paths
 }
 
 func isDir(path string) bool {
@@ -259,27 +264,39 @@ func realPath(path string) string {
 // SocketPath returns the control socket of a run directory.
 func SocketPath(runDir string) string { return filepath.Join(runDir, controlName) }
 
-// FindSocket returns the control socket that a client of a home should dial: the first that exists in base, or in
-// the usual places if base is empty, which are also those of the home's owner; if none does, the one where it would be.
+// FindSocket returns the control socket that a client of a home should dial: that in base or, if base is empty, the first in the
+// usual places, which are also those of the home's owner, that answers or at least exists; if none does, the one where it would be.
 func FindSocket(base, home string) (string, error) {
-	bases, usual := clientBases(home), usualBases(home)[0]
 	if base != "" {
-		b, err := expand(base)
-		if err != nil {
-			return "", err
-		}
-		bases, usual = []string{b}, b
+		base, err := expand(base)
+		return SocketPath(filepath.Join(base, RunName(home))), err
 	}
-	for _, b := range bases {
+	var there []string
+	for _, b := range clientBases(home) {
 		path := SocketPath(filepath.Join(b, RunName(home)))
 		if _, err := os.Stat(path); err == nil {
-			return path, nil
+			there = append(there, path)
 		}
 	}
-	if base == "" {
-		if path, found := ownersSocket(home); found {
-			return path, nil
-		}
+	there = append(there, ownersSockets(home)...)
+	if len(there) == 0 {
+		return SocketPath(filepath.Join(usualBases(home)[0], RunName(home))), nil
 	}
-	return SocketPath(filepath.Join(usual, RunName(home))), nil
+	// One that a killed supervisor left is told from another's by asking, which is needless where there is no other.
+	if len(there) > 1 {
+		return there[max(0, slices.IndexFunc(there, answers))], nil
+	}
+	return there[0], nil
+}
+
+// answerLimit bounds the connect to a socket of this machine, which succeeds or fails at once.
+const answerLimit = time.Second
+
+// answers says whether somebody is behind a socket that is there, also one who is too busy to accept.
+func answers(socket string) bool {
+	conn, err := net.DialTimeout("unix", socket, answerLimit)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist)
 }

@@ -2,9 +2,11 @@ package config
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -231,6 +233,109 @@ func TestAHomesServiceHasAFolderOfItsOwn(t *testing.T) {
 	if dir, err := RunDir(home); err != nil || strings.HasPrefix(dir, base) {
 		t.Errorf("root's own supervisor uses %s, %v", dir, err)
 	}
+}
+
+// A socket that a supervisor left when it was killed stays, and hides none that answers.
+func TestAClientPrefersASocketThatAnswers(t *testing.T) {
+	home, xdg := t.TempDir(), shortDir(t)
+	t.Setenv("XDG_RUNTIME_DIR", xdg)
+	first := SocketPath(filepath.Join(xdg, runName, RunName(home)))
+	last := SocketPath(filepath.Join(tempBase(os.Getuid()), RunName(home)))
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(last)) })
+	for _, c := range []struct {
+		name        string
+		first, last func(*testing.T, string)
+		want        string
+	}{
+		{"one that was left", left, nil, first},
+		{"one that was left, and one that answers", left, answering, last},
+		{"one that was left, and one that is too busy to accept", left, busy, last},
+		{"two that answer", answering, answering, first},
+		{"two that were left", left, left, first},
+		{"one that answers, and one that was left", answering, left, first},
+		{"one that answers", nil, answering, last},
+		{"none", nil, nil, first},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for path, put := range map[string]func(*testing.T, string){first: c.first, last: c.last} {
+				if put != nil {
+					put(t, path)
+				}
+			}
+			if got, err := FindSocket("", home); err != nil || got != c.want {
+				t.Errorf("found %s, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+	if os.Getuid() != 0 {
+		return
+	}
+	// Root asks the supervisor of a home's owner.
+	owner := 1_000_000 + os.Getpid()
+	if err := os.Chown(home, owner, owner); err != nil {
+		t.Skip("no other user here:", err)
+	}
+	theirs := SocketPath(filepath.Join(tempBase(owner), RunName(home)))
+	t.Cleanup(func() { _ = os.RemoveAll(tempBase(owner)) })
+	left(t, last)
+	answering(t, theirs)
+	if err := os.Chown(theirs, owner, owner); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := FindSocket("", home); err != nil || got != theirs {
+		t.Errorf("root found %s, %v; want %s", got, err, theirs)
+	}
+}
+
+// answering listens at path until the test ends.
+func answering(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+}
+
+// busy listens at path, and accepts nothing while its queue is full.
+func busy(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = syscall.Close(fd), os.Remove(path) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+}
+
+// left makes a socket behind which there is nobody any more.
+func left(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	t.Cleanup(func() { _ = os.Remove(path) })
 }
 
 // shortDir is TempDir with a name that leaves room for a socket.
