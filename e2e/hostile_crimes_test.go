@@ -29,8 +29,8 @@ var crimes = []crime{
 	{name: "leaves its start to a child and ends", mode: "daemonise", call: "fine {}",
 		answer: "plugin hostile is quarantined: it ended before its handshake", story: "death start_failed it ended before its handshake.*strays=1"},
 	{name: "closes all that it has open before its handshake", mode: "close_all", call: "fine {}",
-		answer: "plugin hostile did not start: starting; the last time it printed no handshake: no connection within 10s",
-		story:  "death start_failed it printed no handshake"},
+		answer: "plugin hostile is quarantined: it closed its stdout before its handshake",
+		story:  "death start_failed it closed its stdout before its handshake"},
 
 	// In a call.
 	{name: "panics in a call", call: "panic {}", answer: "panic failed by a fault of its own: boom in the call",

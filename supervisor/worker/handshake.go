@@ -2,8 +2,10 @@ package worker
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"sync"
+	"time"
 )
 
 // A handshake is a reader of at most one line, which comes later or never. Unlike a pipe it never blocks who gives it.
@@ -75,6 +77,23 @@ func (h *handshake) Read(p []byte) (int, error) {
 
 // Close is go-plugin's; there is nothing to close.
 func (h *handshake) Close() error { return nil }
+
+// closedLimit is how long after the end of its stdout a process may live that has printed no handshake: one that ends closes it a
+// moment before.
+const closedLimit = time.Second
+
+var errStdoutClosed = errors.New("it closed its stdout before its handshake")
+
+// stdoutClosed gives up a handshake that cannot come any more, unless the process has ended, which says more.
+func (p *process) stdoutClosed() {
+	limit := time.NewTimer(closedLimit)
+	defer limit.Stop()
+	select {
+	case <-p.exited:
+	case <-limit.C:
+		p.handshake.end(errStdoutClosed)
+	}
+}
 
 // isHandshake recognises go-plugin's line: core version, protocol version, network, address, transport and more.
 func isHandshake(line []byte) bool {

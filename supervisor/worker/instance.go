@@ -300,6 +300,8 @@ func (i *instance) explain(err error) error {
 		return err
 	case i.met(), errors.Is(err, errAborted), errors.Is(err, errSocket):
 		return err
+	case errors.Is(none, errStdoutClosed):
+		return none
 	case line == "":
 		if none != nil && len(p.signals()) > 0 {
 			// It did not end by itself: either it talked too much, or it said nothing in time.

@@ -141,6 +141,7 @@ func TestFailedStartsSayWhy(t *testing.T) {
 		"other protocol": {func(s *Spec) { s.Args = []string{"old-protocol"} }, []string{"protocol 7", "speaks 1"}, true},
 		"exits":          {func(s *Spec) { s.Args = []string{"exit"} }, []string{"ended before its handshake", "code 3", "cannot read the list of wishes"}, false},
 		"babbles":        {func(s *Spec) { s.Args = []string{"babble"} }, []string{"no handshake in the first 64 lines", `"line 0"`}, false},
+		"closes stdout":  {func(s *Spec) { s.Args = []string{"close-stdout"} }, []string{"it closed its stdout before its handshake"}, false},
 		"lies":           {func(s *Spec) { s.Args = []string{"liar"} }, []string{"/run/somebody-elses-socket", "not in its own folder"}, false},
 		"no mutual TLS":  {func(s *Spec) { s.Args = []string{"other-language"} }, []string{"names no certificate", "plain: true"}, true},
 		"refuses":        {func(s *Spec) { s.Args, s.Config = []string{"refuse"}, []byte(`{"a":1}`) }, []string{"the door is shut", `{"a":1}`}, false},

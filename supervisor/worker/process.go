@@ -77,6 +77,8 @@ type process struct {
 	started time.Time
 	clamped bool // the configured limit of open files is above what may be set
 
+	exited chan struct{} // closed when it has ended, before it is waited for
+
 	// Set before done is closed.
 	state      *os.ProcessState
 	strays     int
@@ -90,7 +92,7 @@ var _ runner.Runner = (*process)(nil)
 func newProcess(spec Spec, m mark, env Env) *process {
 	return &process{
 		spec: spec, mark: m, book: env.Log, orphans: env.Orphans, sampler: env.Sampler, enforced: env.Enforced, cmd: command(spec),
-		handshake: newHandshake(), nothing: newHandshake(), done: make(chan struct{}),
+		handshake: newHandshake(), nothing: newHandshake(), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -284,6 +286,7 @@ func (p *process) limit(pid int) {
 // its group, cannot be given to another process, so that is when the group is killed.
 func (p *process) wait(pid int, pipes pipes, pumps *sync.WaitGroup) {
 	_ = awaitEnd(pid)
+	close(p.exited)
 	p.limitKills, p.peak = p.group.kills(), p.group.peak()
 	p.mu.Lock()
 	_ = unix.Kill(-pid, unix.SIGKILL)
@@ -349,6 +352,7 @@ func (p *process) pumpStdout(r io.Reader) {
 	for n := range handshakeLines {
 		line, cut, err := lines.Next()
 		if err != nil {
+			p.stdoutClosed()
 			return
 		}
 		if isHandshake(line) {

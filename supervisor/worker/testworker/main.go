@@ -76,6 +76,9 @@ func beforeServing(fault string) {
 		os.Exit(3)
 	case "silent":
 		time.Sleep(time.Hour)
+	case "close-stdout":
+		os.Stdout.Close()
+		time.Sleep(time.Hour)
 	case "garbage":
 		fmt.Println("Welcome to the library")
 		fmt.Println("1|one|two")
