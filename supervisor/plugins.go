@@ -203,6 +203,13 @@ func (h *pluginHost) known(e catalogue.Entry, name string) turn.Guest {
 			}
 			return whyAway(m.Status())
 		},
+		Died: func() string {
+			m, err := h.fleet.member(name)
+			if err != nil {
+				return ""
+			}
+			return m.Status().LastExit.GetMessage()
+		},
 		Spill: h.spillOf(e.Name, set.User != ""),
 	}
 	if e.State != catalogue.Enabled {

@@ -20,10 +20,12 @@ const (
 	callsAtOnce = 8
 	// maxResult bounds what a model reads of one call; the whole output is in the tool's spill file.
 	maxResult = 256 << 10
-	// readAttempts is how often a read-only call is made if its worker dies each time: it may be what kills it.
-	readAttempts = 3
-	maxSummary   = 200     // one line for a person
-	maxProgress  = 4 << 10 // one line of progress
+	// readAttempts is how often a read-only call is made if its worker dies each time: it may be what kills it. One of a plugin is
+	// made pluginAttempts times, as each death brings that nearer to its quarantine.
+	readAttempts   = 3
+	pluginAttempts = 2
+	maxSummary     = 200     // one line for a person
+	maxProgress    = 4 << 10 // one line of progress
 	// watched is how many lines of progress wait for an agent that does not read; more are dropped.
 	watched = 16
 )
@@ -144,8 +146,8 @@ func (c *call) make() (*toolv1.Result, error) {
 		return storedResult(row), nil
 	case row.State == store.CallRunning && !row.ReadOnly:
 		return c.settle(row, unknownResult(row.Tool, "the supervisor ended while it ran"))
-	case row.State == store.CallRunning && row.Attempt >= readAttempts:
-		return c.settle(row, tooDeadly(row))
+	case row.State == store.CallRunning && c.madeEnough(row):
+		return c.settle(row, c.tooDeadly(row))
 	}
 	select {
 	case c.live.slots <- struct{}{}:
@@ -290,9 +292,31 @@ func unknownText(tool, why string) string {
 		"Look at the present state before you decide whether to do it again.", tool, why)
 }
 
-func tooDeadly(row store.Call) *toolv1.Result {
-	return failure(toolv1.ToolError_KIND_FAILED,
-		fmt.Sprintf("The call of %s was made %d times and its worker ended each time. It is not tried again.", row.Tool, row.Attempt))
+// madeEnough says that a read-only call is not made again.
+func (c *call) madeEnough(row store.Call) bool {
+	if _, guest := c.hub.tools.server(row.Tool); guest != nil {
+		return row.Attempt >= pluginAttempts
+	}
+	return row.Attempt >= readAttempts
+}
+
+func (c *call) tooDeadly(row store.Call) *toolv1.Result {
+	who := "its worker"
+	worker, guest := c.hub.tools.server(row.Tool)
+	switch {
+	case guest != nil:
+		who = "plugin " + guest.Plugin
+	case worker != "":
+		who += " " + worker
+	}
+	text := fmt.Sprintf("The call of %s was made %d times and %s ended each time. It is not tried again.", row.Tool, row.Attempt, who)
+	if guest != nil && guest.Died != nil {
+		// Of its newest death it may not be known yet.
+		if why := guest.Died(); why != "" {
+			text += " What is known of its end: " + oneLine(why, maxSummary)
+		}
+	}
+	return failure(toolv1.ToolError_KIND_FAILED, text)
 }
 
 // unavailable is the result of a call whose tool is not to be had.

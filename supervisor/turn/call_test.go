@@ -81,7 +81,7 @@ func TestReadOnlyCallThatKillsItsWorkerIsGivenUp(t *testing.T) {
 		for range readAttempts {
 			<-r.tools("tools", deadly).dead
 		}
-		wantContains(t, r.final(a.TurnID).Text, "made 3 times and its worker ended each time")
+		wantContains(t, r.final(a.TurnID).Text, "made 3 times and its worker tools ended each time")
 	})
 }
 

@@ -26,6 +26,8 @@ type Guest struct {
 	Wake func()
 	// Why says what is wrong with its process, empty if nothing is known. It must not block.
 	Why func() string
+	// Died says how its process ended last, empty if it has not. It must not block.
+	Died func() string
 	// Spill returns the path of a file with a whole output as others can read it, empty if the plugin may not name it.
 	Spill func(path string) string
 }
@@ -69,6 +71,16 @@ func (c *catalogue) host(g Guest) error {
 	c.drop(w, mine)
 	c.notify()
 	return errors.Join(problems...)
+}
+
+// server returns whose process serves a tool, with the plugin if it is of one.
+func (c *catalogue) server(tool string) (worker string, guest *Guest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.offers[tool]; o != nil {
+		return o.worker.name, o.worker.guest
+	}
+	return "", nil
 }
 
 // clash records that two workers offer a tool, and returns it as an error. c.mu must be held.

@@ -96,6 +96,24 @@ func TestABlockedPluginIsNotListedAndItsCallsAreToldWhy(t *testing.T) {
 	})
 }
 
+// Each death brings a plugin nearer to its quarantine: three calls that kill it would be nine deaths.
+func TestAReadOnlyCallThatKillsAPluginIsRepeatedOnceAndNamesPluginAndCause(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.builtin()
+		r.agent("agent-1", obey(never))
+		g := weather("forecast")
+		g.Tools[0].ReadOnly = true
+		g.Died = func() string { return "panic: no sky" }
+		deadly := map[string]scriptedTool{"forecast": {readOnly: true, invoke: dies}}
+		r.host(g)
+		a := r.accept("main", "m", "call:forecast")
+		for range pluginAttempts {
+			<-r.plugin("plugin-weather", deadly).dead
+		}
+		wantContains(t, r.final(a.TurnID).Text, "The call of forecast was made 2 times and plugin weather ended each time. It is not tried again. What is known of its end: panic: no sky")
+	})
+}
+
 func TestCallsBesideEachOtherAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.builtin()

@@ -53,8 +53,8 @@ func (c *call) perform(row *store.Call) (*toolv1.Result, error) {
 			sleep(c.live.ctx, unreachedPause)
 		case !row.ReadOnly:
 			return unknownResult(row.Tool, "its worker "+h.worker+" ended while it ran"), nil
-		case row.Attempt >= readAttempts:
-			return tooDeadly(*row), nil
+		case c.madeEnough(*row):
+			return c.tooDeadly(*row), nil
 		}
 	}
 }
