@@ -59,10 +59,14 @@ func (s *system) runningAgent() *controlv1.WorkerStatus {
 	return holder
 }
 
+// waitFile waits until something stands in a file: a shell makes it before it writes.
 func (s *system) waitFile(path string) {
 	s.t.Helper()
 	s.eventually(limit, path+" is written", func() error {
-		_, err := os.Stat(path)
+		info, err := os.Stat(path)
+		if err == nil && info.Size() == 0 {
+			err = errors.New("it is empty")
+		}
 		return err
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -180,6 +181,7 @@ func golden(t *testing.T, name, got string) {
 // fakeControl answers as its fields say.
 type fakeControl struct {
 	controlv1.UnimplementedControlServer
+	mu     sync.Mutex // held over status, which programs of their own may ask for
 	status *controlv1.StatusResponse
 	lines  []*controlv1.LogLine
 	events []*controlv1.Event
@@ -201,7 +203,16 @@ func (f *fakeControl) end() error {
 	return err
 }
 
+// show sets the status for programs of their own: that they start after it, the race detector does not see.
+func (f *fakeControl) show(status *controlv1.StatusResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = status
+}
+
 func (f *fakeControl) Status(context.Context, *controlv1.StatusRequest) (*controlv1.StatusResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.status, f.err
 }
 

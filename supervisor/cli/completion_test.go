@@ -11,7 +11,7 @@ import (
 // TestShellsCompleteNamesOfWorkers runs the shells themselves, as a person at a prompt has them.
 func TestShellsCompleteNamesOfWorkers(t *testing.T) {
 	r := newRig(t)
-	r.control.status = someStatus()
+	r.control.show(someStatus())
 	bin := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
