@@ -29,7 +29,9 @@ func (s *pluginService) ListPlugins(context.Context, *controlv1.ListPluginsReque
 		return nil, s.host.broken
 	}
 	for _, e := range s.host.cat.List() {
-		r.Plugins = append(r.Plugins, s.host.status(e))
+		p := s.host.status(e)
+		p.DataBytes = s.host.cat.DataBytes(e.Name)
+		r.Plugins = append(r.Plugins, p)
 	}
 	return r, nil
 }

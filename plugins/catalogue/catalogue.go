@@ -199,7 +199,7 @@ func (c *Catalogue) change(f func(map[string]Entry) error) error {
 		return err
 	}
 	if err := write(c.lockPath(), format(next)); err != nil {
-		return fmt.Errorf("write %s: %w", c.lockPath(), err)
+		return fmt.Errorf("write %s: %w%s", c.lockPath(), err, c.roomHint(err))
 	}
 	c.entries = next
 	c.sweep()

@@ -74,6 +74,17 @@ func (p *program) examine(ctx context.Context, m doctor.Mending) ([]doctor.Findi
 	}
 	s := doctor.Subject{Home: home, RunDir: filepath.Dir(path), Binaries: supervisor.CheckBinaries, Misfits: misfits, Now: time.Now()}
 	s.Config, s.ConfigErr = config.Load(home)
+	s.Plugins = func() (map[string]int64, error) {
+		c, err := p.catalogue()
+		if err != nil {
+			return nil, err
+		}
+		sizes := map[string]int64{}
+		for _, e := range c.List() {
+			sizes[e.Name] = c.DataBytes(e.Name)
+		}
+		return sizes, nil
+	}
 	s.Own = func(f func() error) error { return p.owning(home, f) }
 	if answers(ctx, path) != nil {
 		service := maintenance.New(home, resting{home, p})

@@ -105,7 +105,9 @@ type localPlugins struct{ c *catalogue.Catalogue }
 func (l localPlugins) list(context.Context) ([]*controlv1.Plugin, error) {
 	var list []*controlv1.Plugin
 	for _, e := range l.c.List() {
-		list = append(list, supervisor.PluginStatus(e))
+		s := supervisor.PluginStatus(e)
+		s.DataBytes = l.c.DataBytes(e.Name)
+		list = append(list, s)
 	}
 	return list, nil
 }
@@ -192,9 +194,13 @@ func (p *program) pluginTable(w io.Writer, list []*controlv1.Plugin) error {
 		if g.Pid != 0 {
 			worker += fmt.Sprintf(" %d", g.Pid)
 		}
-		lines = append(lines, []string{g.Name, g.Version, g.State, worker, strings.Join(g.Tools, " "), short(g.Sha256), oneLine(g.Reason, 80)})
+		note := g.Reason
+		if note == "" && g.DataBytes >= catalogue.LargeData {
+			note = "it has much in its own folder"
+		}
+		lines = append(lines, []string{g.Name, g.Version, g.State, worker, strings.Join(g.Tools, " "), short(g.Sha256), size(g.DataBytes), oneLine(note, 80)})
 	}
-	return rows(w, "PLUGIN | VERSION | STATE | PROCESS | TOOLS | SHA256 | NOTE", lines)
+	return rows(w, "PLUGIN | VERSION | STATE | PROCESS | TOOLS | SHA256 | DATA | NOTE", lines)
 }
 
 // short is enough of a checksum to tell two apart.

@@ -29,7 +29,7 @@ func (f *fakePlugins) ListPlugins(context.Context, *controlv1.ListPluginsRequest
 	for i, e := range f.entries {
 		p := supervisor.PluginStatus(e)
 		if e.State == catalogue.Enabled {
-			p.Worker, p.WorkerState, p.Pid = "plugin-"+e.Name, "ready", int64(4000+i)
+			p.Worker, p.WorkerState, p.Pid, p.DataBytes = "plugin-"+e.Name, "ready", int64(4000+i), int64(i)<<30
 		}
 		r.Plugins = append(r.Plugins, p)
 	}

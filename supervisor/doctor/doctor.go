@@ -20,8 +20,10 @@ import (
 	"time"
 
 	controlv1 "github.com/hermes-supervisor/hermes-supervisor/ipc/proto/hermes/control/v1"
+	"github.com/hermes-supervisor/hermes-supervisor/plugins/catalogue"
 	"github.com/hermes-supervisor/hermes-supervisor/store"
 	"github.com/hermes-supervisor/hermes-supervisor/store/scratch"
+	"github.com/hermes-supervisor/hermes-supervisor/store/wording"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/backup"
 	"github.com/hermes-supervisor/hermes-supervisor/supervisor/config"
 )
@@ -75,6 +77,8 @@ type Subject struct {
 	Mend func(ctx context.Context, name string) ([]string, error)
 	// Own runs f while no supervisor can start.
 	Own func(f func() error) error
+	// Plugins returns what the folder of each plugin takes on disk.
+	Plugins func() (map[string]int64, error)
 	// Binaries returns an error if a worker's binary is missing.
 	Binaries func(*config.Config) error
 	// Misfits says what of an installed service unit does not fit the configuration.
@@ -87,7 +91,7 @@ func Examine(ctx context.Context, s Subject, m Mending) []Finding {
 	retired := s.retired()
 	list := []Finding{s.configuration(), s.installation()}
 	list = append(list, s.service(ctx)...)
-	list = append(list, s.permissions(), s.runDirectory(), s.space(), s.fileSystem())
+	list = append(list, s.permissions(), s.runDirectory(), s.space(), s.fileSystem(), s.plugins())
 	list = append(list, retired...)
 	held := s.holders()
 	list = append(list, held)
@@ -293,6 +297,31 @@ func (s Subject) space() Finding {
 		return ok(f.Name, fmt.Sprintf("%.1f GiB are free", float64(free)/(1<<30)))
 	}
 	return f
+}
+
+// plugins looks at what plugins have stored: their folders have no limit, and are on the disk of the home.
+func (s Subject) plugins() Finding {
+	f := Finding{Name: "plugins", State: Warn}
+	sizes, err := s.Plugins()
+	if err != nil {
+		f.State, f.Detail, f.Advice = Fail, "none is run: "+err.Error(), "hermes-supervisor plugins verify"
+		return f
+	}
+	var large []string
+	total := int64(0)
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if total += sizes[name]; sizes[name] >= catalogue.LargeData {
+			large = append(large, fmt.Sprintf("%s has %.1f GiB", name, float64(sizes[name])/(1<<30)))
+		}
+	}
+	switch {
+	case len(large) > 0:
+		f.Detail, f.Advice = strings.Join(large, ", ")+" in its own folder", "a full disk halts all turns: hermes-supervisor plugins remove NAME --data gives it back"
+		return f
+	case len(sizes) == 0:
+		return ok(f.Name, "there is none")
+	}
+	return ok(f.Name, fmt.Sprintf("%s, with %d MiB in their own folders", wording.Count(int64(len(sizes)), "plugin", "plugins"), total>>20))
 }
 
 func (s Subject) fileSystem() Finding {

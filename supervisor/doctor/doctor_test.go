@@ -40,6 +40,7 @@ func subject(t testing.TB) *doctor.Subject {
 	return &doctor.Subject{
 		Home: home, RunDir: filepath.Join(home, "run"), Config: &config.Config{Home: home}, Now: now,
 		Binaries: func(*config.Config) error { return nil },
+		Plugins:  func() (map[string]int64, error) { return map[string]int64{"weather": 5 << 20}, nil },
 		Misfits:  func(context.Context, *config.Config) []string { return nil },
 		Check: func(context.Context) ([]*controlv1.StoreCheck, error) {
 			return []*controlv1.StoreCheck{{Store: "state.db", Bytes: 1 << 20}}, nil
@@ -111,6 +112,14 @@ func TestWhatIsWrongIsNamedWithWhatToDo(t *testing.T) {
 			s.Misfits = func(context.Context, *config.Config) []string { return []string{"it allows 10s; write it again"} }
 			return nil
 		}, "unit", doctor.Warn},
+		"a plugin that fills the disk": {func(s *doctor.Subject) error {
+			s.Plugins = func() (map[string]int64, error) { return map[string]int64{"weather": 5 << 20, "map": 2 << 30}, nil }
+			return nil
+		}, "plugins", doctor.Warn},
+		"a catalogue that cannot be used": {func(s *doctor.Subject) error {
+			s.Plugins = func() (map[string]int64, error) { return nil, errors.New("plugins.lock was changed") }
+			return nil
+		}, "plugins", doctor.Fail},
 		"a home that others can read": {func(s *doctor.Subject) error { return os.Chmod(s.Home, 0o755) }, "permissions", doctor.Warn},
 		"a full disk": {func(s *doctor.Subject) error {
 			s.Running.Stores = []*controlv1.StoreStatus{{Name: "state", State: "degraded", Condition: "disk_full", Detail: "writes are refused", Advice: "make room"}}

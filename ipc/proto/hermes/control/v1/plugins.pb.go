@@ -32,7 +32,8 @@ type Plugin struct {
 	Worker        string                 `protobuf:"bytes,7,opt,name=worker,proto3" json:"worker,omitempty"`                              // its worker's name, empty if it has none
 	WorkerState   string                 `protobuf:"bytes,8,opt,name=worker_state,json=workerState,proto3" json:"worker_state,omitempty"` // idle | starting | ready | …, empty without a supervisor
 	Pid           int64                  `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
-	Since         float64                `protobuf:"fixed64,10,opt,name=since,proto3" json:"since,omitempty"` // Unix seconds, of the state
+	Since         float64                `protobuf:"fixed64,10,opt,name=since,proto3" json:"since,omitempty"`                         // Unix seconds, of the state
+	DataBytes     int64                  `protobuf:"varint,11,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"` // in its own folder, on disk
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -133,6 +134,13 @@ func (x *Plugin) GetPid() int64 {
 func (x *Plugin) GetSince() float64 {
 	if x != nil {
 		return x.Since
+	}
+	return 0
+}
+
+func (x *Plugin) GetDataBytes() int64 {
+	if x != nil {
+		return x.DataBytes
 	}
 	return 0
 }
@@ -573,7 +581,7 @@ var File_hermes_control_v1_plugins_proto protoreflect.FileDescriptor
 
 const file_hermes_control_v1_plugins_proto_rawDesc = "" +
 	"\n" +
-	"\x1fhermes/control/v1/plugins.proto\x12\x11hermes.control.v1\"\xf5\x01\n" +
+	"\x1fhermes/control/v1/plugins.proto\x12\x11hermes.control.v1\"\x94\x02\n" +
 	"\x06Plugin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -585,7 +593,9 @@ const file_hermes_control_v1_plugins_proto_rawDesc = "" +
 	"\fworker_state\x18\b \x01(\tR\vworkerState\x12\x10\n" +
 	"\x03pid\x18\t \x01(\x03R\x03pid\x12\x14\n" +
 	"\x05since\x18\n" +
-	" \x01(\x01R\x05since\"\x14\n" +
+	" \x01(\x01R\x05since\x12\x1d\n" +
+	"\n" +
+	"data_bytes\x18\v \x01(\x03R\tdataBytes\"\x14\n" +
 	"\x12ListPluginsRequest\"J\n" +
 	"\x13ListPluginsResponse\x123\n" +
 	"\aplugins\x18\x01 \x03(\v2\x19.hermes.control.v1.PluginR\aplugins\"1\n" +
