@@ -60,6 +60,7 @@ func superviseFreezable(home string) error {
 		// The loop of the queue is the one that asks for the time from there.
 		now:     func() time.Time { f.at("turn queue", "turn.(*Hub).ready"); return time.Now() },
 		secrets: &redaction{}, started: time.Now(), shutdown: make(chan struct{}), lines: make(chan string, 1), served: func() {},
+		openFiles: ownLimit,
 	}
 	s.state.Store(stateStarting)
 	s.current.Store(c)
