@@ -63,7 +63,7 @@ var crimes = []crime{
 	}},
 	{name: "leaves all to a child and ends", call: "daemonise {}", answer: endedDuring, story: "death crashed ended with code 0.*strays=1"},
 	{name: "closes all that it has open, and lives on", call: "close_all {}", answer: endedDuring, story: "death .*"},
-	{name: "fills its folder for temporary files", call: `fill_disk {"n": 200}`, answer: "written"},
+	{name: "fills its folder for temporary files", call: `fill_temp {"n": 200}`, answer: "written"},
 	{name: "fork-bombs", call: `fork_bomb {"n": 9}`, answer: endedDuring, story: "death processes .*it may have 64"},
 
 	// What it returns.

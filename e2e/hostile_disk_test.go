@@ -41,7 +41,7 @@ func TestAPluginThatFillsTheDiskIsRemovedWithWhatItStored(t *testing.T) {
 		}
 		return fmt.Errorf("stores: %v", st.Stores)
 	})
-	if _, said, code := c.command(nil, "plugins", "remove", "hostile"); code == 0 || !strings.Contains(said, "no space left on device") {
+	if _, said, code := c.command(nil, "plugins", "remove", "hostile"); code == 0 || !strings.Contains(said, "no space left on device") || !strings.Contains(said, "plugins remove hostile --data") {
 		t.Errorf("without its data: exit %d: %s", code, said)
 	}
 	if w := c.worker("plugin-hostile"); w.State != "idle" {

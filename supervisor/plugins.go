@@ -95,10 +95,16 @@ func (h *pluginHost) begin(f *fleet) {
 	h.changes.Lock()
 	defer h.changes.Unlock()
 	for _, e := range h.cat.List() {
+		if _, err := h.cat.TakeTemp(e.Name); err != nil { // of a supervisor that was killed
+			h.log.Warn("temporary files of a plugin stay", "plugin", e.Name, "error", err)
+		}
 		if err := h.take(e); err != nil {
 			h.log.Error("a plugin cannot be taken in", "plugin", e.Name, "error", err)
 		}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.spawn(h.sweepTemp)
 }
 
 // beat is called after each round of samples. Where no plugin serves it wakes nobody.
@@ -367,6 +373,9 @@ func (h *pluginHost) set(name, state string) error {
 // start as it is. It does not block.
 func (h *pluginHost) watch(e store.Event) {
 	h.record(e)
+	if e.Kind == worker.KindExited && h.broken == nil {
+		h.clearTemp(e.Worker)
+	}
 	if e.Kind != worker.KindDegraded && e.Message != worker.CannotStart {
 		return
 	}

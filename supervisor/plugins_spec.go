@@ -88,7 +88,7 @@ func pluginSpec(cat *catalogue.Catalogue, e catalogue.Entry, q quarters) worker.
 		settings = nil // what YAML has and JSON has not (a key that is no text) was refused when it was read
 	}
 	s.Config = encode(ipc.PluginConfig{
-		ScratchDir: filepath.Join(inside, "tmp"), SpillDir: filepath.Join(inside, outputs), Settings: settings,
+		ScratchDir: filepath.Join(inside, catalogue.Temp), SpillDir: filepath.Join(inside, outputs), Settings: settings,
 	})
 	s.Files = func() ([]*os.File, error) {
 		f, err := cat.Program(e)

@@ -195,6 +195,41 @@ func TestAPluginIsStartedByItsFirstCallAndRestsAfterItsLast(t *testing.T) {
 	}
 }
 
+func TestTemporaryFilesOfAPluginGoWithItsProcess(t *testing.T) {
+	h := newHostRig(t, "")
+	m := h.added("1")
+	tmp := filepath.Join(h.cat.DataDir("guest"), catalogue.Temp)
+	left := filepath.Join(tmp, "left")
+	leave := func() {
+		t.Helper()
+		if err := os.WriteFile(left, nil, 0o600); err != nil { // the folder was made for the process
+			t.Fatal(err)
+		}
+	}
+	pid := h.wake().PID()
+	leave()
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	h.await("its end", of(worker.KindExited, "plugin-guest"))
+	h.becomes(m, worker.Ready)
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("a file of the process before is there: %v", err)
+	}
+	leave()
+	m.Rest()
+	h.becomes(m, worker.Idle)
+	if _, err := os.Stat(tmp); !os.IsNotExist(err) {
+		t.Errorf("after its end the folder is there: %v", err)
+	}
+	// While another version serves they stay.
+	h.wake()
+	leave()
+	h.owners["plugin-guest-2"] = "guest"
+	h.clearTemp("plugin-guest-2")
+	if _, err := os.Stat(left); err != nil {
+		t.Errorf("a file that may be in use: %v", err)
+	}
+}
+
 func TestAnUpgradeRunsTheNewProgramUnderTheOldName(t *testing.T) {
 	h := newHostRig(t, "")
 	h.added("1")

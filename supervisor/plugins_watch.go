@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +25,43 @@ const (
 	// floodEvery is how often a flood is told that goes on.
 	floodEvery = time.Minute
 )
+
+// clearTemp takes the temporary files of a plugin away whose process has ended, before another one begins: it is called by the
+// goroutine that would start it. Where the process of another version goes on they may be in use, and go with that.
+func (h *pluginHost) clearTemp(workerName string) {
+	h.mu.Lock()
+	name, ok := h.owners[workerName]
+	var others []string
+	for other, plugin := range h.owners {
+		if plugin == name && other != workerName {
+			others = append(others, other)
+		}
+	}
+	h.mu.Unlock()
+	if !ok || slices.ContainsFunc(others, h.lives) {
+		return
+	}
+	if path, err := h.cat.TakeTemp(name); err != nil {
+		h.log.Warn("temporary files of a plugin stay", "plugin", name, "error", err)
+	} else if path != "" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.spawn(h.sweepTemp)
+	}
+}
+
+// lives says whether a worker has a process or is about to.
+func (h *pluginHost) lives(workerName string) bool {
+	m, err := h.fleet.member(workerName)
+	return err == nil && (m.PID() != 0 || m.State() == worker.Starting)
+}
+
+// sweepTemp removes what was taken away.
+func (h *pluginHost) sweepTemp() {
+	if err := h.cat.SweepTemp(); err != nil {
+		h.log.Warn("temporary files of plugins cannot be removed", "error", err)
+	}
+}
 
 // A watchNote is what is remembered of a plugin's worker from one look to the next.
 type watchNote struct {

@@ -38,6 +38,41 @@ func TestTheSizeOfAPluginsFolderIsWhatItTakesOnDisk(t *testing.T) {
 	}
 }
 
+func TestTemporaryFilesAreTakenAwayAtOnce(t *testing.T) {
+	r := newRig(t)
+	outside := t.TempDir()
+	kept := filepath.Join(outside, "kept")
+	tmp := filepath.Join(r.DataDir("weather"), Temp)
+	if err := os.MkdirAll(filepath.Dir(tmp), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := r.TakeTemp("weather"); path != "" || err != nil {
+		t.Errorf("none is there: %q, %v", path, err)
+	}
+	for name, makes := range map[string]func() error{
+		"a folder": func() error {
+			return errors.Join(os.MkdirAll(filepath.Join(tmp, "below"), 0o700), os.Symlink(outside, filepath.Join(tmp, "below", "link")))
+		},
+		"a link":    func() error { return os.Symlink(outside, tmp) },
+		"no folder": func() error { return os.WriteFile(tmp, nil, 0o600) },
+	} {
+		if err := errors.Join(os.WriteFile(kept, nil, 0o600), makes()); err != nil {
+			t.Fatal(err)
+		}
+		path, err := r.TakeTemp("weather")
+		if _, there := os.Lstat(tmp); err != nil || path == "" || !os.IsNotExist(there) {
+			t.Errorf("%s: %q, %v, %v", name, path, err, there)
+		}
+		err = r.SweepTemp()
+		if _, there := os.Lstat(path); err != nil || !os.IsNotExist(there) {
+			t.Errorf("%s is swept: %v, %v", name, err, there)
+		}
+		if _, err := os.Stat(kept); err != nil {
+			t.Errorf("%s: outside of it: %v", name, err)
+		}
+	}
+}
+
 func TestAFullDiskIsSaidWithThePluginThatHasMostOfIt(t *testing.T) {
 	r := newRig(t)
 	full := fmt.Errorf("write it: %w", syscall.ENOSPC)

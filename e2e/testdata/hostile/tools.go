@@ -103,7 +103,8 @@ func crude() []plugins.Tool {
 		tool("answer_others", answerOthers),
 		tool("daemonise", func(context.Context, settings) (string, error) { daemonise(); return "", nil }),
 		tool("close_all", func(context.Context, settings) (string, error) { closeAll(); return "", nil }),
-		tool("fill_disk", fillDisk),
+		tool("fill_temp", fill("TMPDIR")),
+		tool("fill_disk", fill("HOME")),
 	}
 }
 
@@ -209,14 +210,16 @@ func endlessLine(_ context.Context, s settings) (string, error) {
 	return "printed", nil
 }
 
-// fillDisk writes files of a MiB into its own folder for temporary files until there is no room, at most n.
-func fillDisk(_ context.Context, s settings) (string, error) {
-	for i := range s.N {
-		if err := os.WriteFile(fmt.Sprintf("%s/full-%d", os.TempDir(), i), make([]byte, 1<<20), 0o600); err != nil {
-			return "", err
+// fill writes files of a MiB into the folder of a variable until there is no room, at most n.
+func fill(folder string) func(context.Context, settings) (string, error) {
+	return func(_ context.Context, s settings) (string, error) {
+		for i := range s.N {
+			if err := os.WriteFile(fmt.Sprintf("%s/full-%d", os.Getenv(folder), i), make([]byte, 1<<20), 0o600); err != nil {
+				return "", err
+			}
 		}
+		return "written", nil
 	}
-	return "written", nil
 }
 
 // leakFDs opens n descriptors a second, in the background.
