@@ -225,16 +225,24 @@ func private(dir string) error {
 	if err != nil {
 		return invalid("run directory %s: %v", dir, reason(err))
 	}
-	if !info.IsDir() {
-		return invalid("run directory %s is not a folder; choose another with --run-dir", dir)
-	}
-	if uid := ownerOf(info); uid != os.Getuid() {
-		return invalid("run directory %s belongs to user %d, not to %d; choose another with --run-dir", dir, uid, os.Getuid())
+	if err := ours(dir, info); err != nil {
+		return err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		if err := os.Chmod(dir, 0o700); err != nil {
 			return invalid("run directory %s: %v", dir, reason(err))
 		}
+	}
+	return nil
+}
+
+// ours returns an error if dir, of which info is, is not a folder of this user.
+func ours(dir string, info os.FileInfo) error {
+	if !info.IsDir() {
+		return invalid("run directory %s is not a folder; choose another with --run-dir", dir)
+	}
+	if uid := ownerOf(info); uid != os.Getuid() {
+		return invalid("run directory %s belongs to user %d, not to %d; choose another with --run-dir", dir, uid, os.Getuid())
 	}
 	return nil
 }
@@ -271,22 +279,44 @@ func FindSocket(base, home string) (string, error) {
 		base, err := expand(base)
 		return SocketPath(filepath.Join(base, RunName(home))), err
 	}
-	var there []string
-	for _, b := range clientBases(home) {
-		path := SocketPath(filepath.Join(b, RunName(home)))
-		if _, err := os.Stat(path); err == nil {
-			there = append(there, path)
-		}
-	}
-	there = append(there, ownersSockets(home)...)
+	there := append(clientSockets(home), ownersSockets(home)...)
 	if len(there) == 0 {
-		return SocketPath(filepath.Join(usualBases(home)[0], RunName(home))), nil
+		first := usualBases(home)[0]
+		return SocketPath(filepath.Join(first, RunName(home))), foreign(first)
 	}
 	// One that a killed supervisor left is told from another's by asking, which is needless where there is no other.
 	if len(there) > 1 {
 		return there[max(0, slices.IndexFunc(there, answers))], nil
 	}
 	return there[0], nil
+}
+
+// clientSockets are the control sockets of a home that are there for a client to ask.
+func clientSockets(home string) (paths []string) {
+	for _, b := range clientBases(home) {
+		path := SocketPath(filepath.Join(b, RunName(home)))
+		if _, err := os.Stat(path); err == nil && foreign(b) == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// foreign returns an error if base is where anybody may make it, as /tmp is, and it is not this user's: what answers there could be
+// anybody's.
+func foreign(base string) error {
+	place, err := os.Stat(filepath.Dir(base))
+	if err != nil || place.Mode().Perm()&0o002 == 0 {
+		return nil
+	}
+	info, err := os.Lstat(base)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return invalid("run directory %s: %v", base, reason(err))
+	}
+	return ours(base, info)
 }
 
 // answerLimit bounds the connect to a socket of this machine, which succeeds or fails at once.

@@ -287,6 +287,43 @@ func TestAClientPrefersASocketThatAnswers(t *testing.T) {
 	}
 }
 
+// Where anybody may make a folder, as in /tmp, another user could have made a client's first, with a supervisor of his own in it.
+func TestAClientAsksNobodyElsesSupervisor(t *testing.T) {
+	home, public, private := t.TempDir(), shortDir(t), shortDir(t)
+	if err := os.Chmod(public, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		in    string
+		put   func(base string) error
+		asked bool
+	}{
+		{"a folder of one's own", public, func(string) error { return nil }, true},
+		{"a folder of another user", public, func(base string) error { return os.Chown(base, 12345, 12345) }, false},
+		{"a link", public, func(base string) error {
+			real := filepath.Join(private, "real")
+			return errors.Join(os.Rename(base, real), os.Symlink(real, base))
+		}, false},
+		{"a folder of another user where nobody else makes one", private, func(base string) error { return os.Chown(base, 12345, 12345) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("XDG_RUNTIME_DIR", c.in)
+			base := filepath.Join(c.in, runName)
+			socket := SocketPath(filepath.Join(base, RunName(home)))
+			answering(t, socket)
+			t.Cleanup(func() { _ = os.RemoveAll(base) })
+			if err := c.put(base); err != nil {
+				t.Skip("no other user here:", err)
+			}
+			got, err := FindSocket("", home)
+			if asked := err == nil && got == socket; asked != c.asked {
+				t.Errorf("found %s, %v; is it asked: %v, want %v", got, err, asked, c.asked)
+			}
+		})
+	}
+}
+
 // answering listens at path until the test ends.
 func answering(t *testing.T, path string) {
 	t.Helper()
