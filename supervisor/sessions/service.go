@@ -44,7 +44,7 @@ func New(s *store.State, notHeld func() error) *Service { return &Service{store:
 // kinds maps what the store says to what a caller decides on.
 var kinds = []struct{ from, to error }{
 	{store.ErrNotFound, ipc.ErrNotFound}, {store.ErrExists, ipc.ErrExists}, {store.ErrInvalid, ipc.ErrInvalid},
-	{store.ErrInUse, ipc.ErrRefused}, {store.ErrQueueFull, ipc.ErrBusy}, {store.ErrBusy, ipc.ErrBusy}, {store.ErrReadTooLong, ipc.ErrBusy}, {store.ErrDiskFull, ipc.ErrBusy},
+	{store.ErrInUse, ipc.ErrRefused}, {store.ErrQueueFull, ipc.ErrBusy}, {store.ErrBusy, ipc.ErrBusy}, {store.ErrReadTooLong, ipc.ErrBusy}, {store.ErrDiskFull, ipc.ErrFull},
 	{store.ErrReadOnly, ipc.ErrRefused}, {store.ErrFailed, ipc.ErrRefused}, {store.ErrClosed, ipc.ErrGone},
 }
 

@@ -5,6 +5,7 @@ package chat
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -74,6 +75,14 @@ func Find(list []*hostv1.SessionInfo, name string) *hostv1.SessionInfo {
 		}
 	}
 	return found
+}
+
+// Messages says how many messages a session has.
+func Messages(s *hostv1.SessionInfo) string {
+	if s.Messages == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", s.Messages)
 }
 
 // Count reads how many exchanges are to be taken back: one where nothing is said. ok is false if it is no number from 1 to

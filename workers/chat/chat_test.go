@@ -31,6 +31,14 @@ func TestALongTextIsQuotedInPart(t *testing.T) {
 	}
 }
 
+func TestASessionOfOneMessageIsNotSaidToHaveMany(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 messages", 1: "1 message", 2: "2 messages"} {
+		if got := Messages(&hostv1.SessionInfo{Messages: n}); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestASessionWithoutAModelHasTheConfiguredOne(t *testing.T) {
 	if a, b := Model(&hostv1.SessionInfo{}), Model(&hostv1.SessionInfo{Model: "big"}); a != "as configured" || b != "big" {
 		t.Errorf("%q, %q", a, b)

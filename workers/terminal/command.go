@@ -153,7 +153,7 @@ func (c *conversation) doStatus(ctx context.Context, _ string) error {
 	if name := chat.Name(s); name != s.Id {
 		text += ", " + name
 	}
-	text += fmt.Sprintf(": %s, model %s", messages(s), chat.Model(s))
+	text += fmt.Sprintf(": %s, model %s", chat.Messages(s), chat.Model(s))
 	if tokens := s.InputTokens + s.OutputTokens; tokens > 0 {
 		text += fmt.Sprintf(", %d tokens", tokens)
 	}
@@ -162,13 +162,6 @@ func (c *conversation) doStatus(ctx context.Context, _ string) error {
 	}
 	c.screen.tell(text + ")")
 	return nil
-}
-
-func messages(s *hostv1.SessionInfo) string {
-	if s.Messages == 1 {
-		return "1 message"
-	}
-	return fmt.Sprintf("%d messages", s.Messages)
 }
 
 func (c *conversation) doTitle(ctx context.Context, args string) error {
@@ -284,7 +277,7 @@ func (c *conversation) doSessions(ctx context.Context, _ string) error {
 			mark = " (this one)"
 		}
 		at := time.UnixMilli(int64(s.LastActive * 1000)).Format("2 Jan 15:04")
-		fmt.Fprintf(&b, "%2d. %s  %s, %s%s\n", i+1, at, chat.Name(s), messages(s), mark)
+		fmt.Fprintf(&b, "%2d. %s  %s, %s%s\n", i+1, at, chat.Name(s), chat.Messages(s), mark)
 	}
 	b.WriteString("/resume with a number, a name or an id goes on with one; hermes-supervisor sessions list shows those of all chats")
 	c.screen.tell(b.String())
@@ -304,7 +297,7 @@ func (c *conversation) doResume(ctx context.Context, args string) error {
 		c.screen.tell("(there is no such session, or more than one; /sessions lists those of this terminal)")
 	default:
 		c.sessionID, c.fresh = found.Id, false
-		c.screen.tell(fmt.Sprintf("(going on with %s, %s)", chat.Name(found), messages(found)))
+		c.screen.tell(fmt.Sprintf("(going on with %s, %s)", chat.Name(found), chat.Messages(found)))
 	}
 	return nil
 }

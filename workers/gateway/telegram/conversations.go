@@ -50,7 +50,7 @@ func (a *Adapter) confirmNew(ctx context.Context, in *incoming, _ string) (strin
 	if err != nil || s == nil || s.Messages == 0 && s.RunningTurn == "" {
 		return "", err
 	}
-	return fmt.Sprintf("Begin a new conversation? The present one, %s with %d messages, ends; /resume brings it back.", nameOf(s), s.Messages), nil
+	return fmt.Sprintf("Begin a new conversation? The present one, %s with %s, ends; /resume brings it back.", nameOf(s), chat.Messages(s)), nil
 }
 
 // doNew begins a new conversation: with the message that follows the command, or with the next one.
@@ -162,7 +162,7 @@ func (a *Adapter) doSessions(ctx context.Context, in *incoming, _ string) error 
 			mark = " (this one)"
 		}
 		at := time.UnixMilli(int64(s.LastActive * 1000)).Format("2 Jan 15:04")
-		fmt.Fprintf(&b, "%d. %s, %s, %d messages%s\n", i+1, nameOf(s), at, s.Messages, mark)
+		fmt.Fprintf(&b, "%d. %s, %s, %s%s\n", i+1, nameOf(s), at, chat.Messages(s), mark)
 	}
 	b.WriteString("\n/resume with a number or a name goes on with one of them.")
 	return a.answer(ctx, in, b.String())
@@ -189,7 +189,7 @@ func (a *Adapter) doResume(ctx context.Context, in *incoming, args string) error
 	if err != nil {
 		return a.refused(ctx, in, err)
 	}
-	return a.answer(ctx, in, fmt.Sprintf("We go on with %s, %d messages.", nameOf(s), s.Messages))
+	return a.answer(ctx, in, fmt.Sprintf("We go on with %s, %s.", nameOf(s), chat.Messages(s)))
 }
 
 func (a *Adapter) doModel(ctx context.Context, in *incoming, args string) error {
@@ -226,9 +226,12 @@ func (a *Adapter) doRestart(ctx context.Context, in *incoming, _ string) error {
 	case r.Duplicate:
 		return nil // it was done, and is told by who comes after it
 	}
-	said := "♻ Restarting."
-	if n := r.Running + r.Queued; n > 0 {
-		said += fmt.Sprintf(" %d tasks are under way: they have %s to end, and go on afterwards otherwise.", n, roughly(time.Duration(r.DrainMs)*time.Millisecond))
+	said, patience := "♻ Restarting.", roughly(time.Duration(r.DrainMs)*time.Millisecond)
+	switch n := r.Running + r.Queued; {
+	case n == 1:
+		said += fmt.Sprintf(" One task is under way: it has %s to end, and goes on afterwards otherwise.", patience)
+	case n > 1:
+		said += fmt.Sprintf(" %d tasks are under way: they have %s to end, and go on afterwards otherwise.", n, patience)
 	}
 	return a.answer(ctx, in, said)
 }

@@ -109,7 +109,7 @@ func (a *Adapter) doStatus(ctx context.Context, in *incoming, _ string) error {
 	case session == nil:
 		b.WriteString("\nNo conversation yet: your next message begins one.")
 	default:
-		fmt.Fprintf(&b, "\nConversation: %s, %d messages, model %s", nameOf(session), session.Messages, plainWords(chat.Model(session)))
+		fmt.Fprintf(&b, "\nConversation: %s, %s, model %s", nameOf(session), chat.Messages(session), plainWords(chat.Model(session)))
 		if tokens := session.InputTokens + session.OutputTokens; tokens > 0 {
 			fmt.Fprintf(&b, ", %d tokens", tokens)
 		}
