@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +36,7 @@ func TestAProcessThatHasEndedIsNotSaidToLiveOn(t *testing.T) {
 		}
 		return s
 	}})
-	r.env.Timing.Term, r.env.Timing.Quit, r.env.Timing.Kill = 10*time.Second, 10*time.Millisecond, 10*time.Millisecond
+	r.env.Timing.Term, r.env.Timing.Quit, r.env.Timing.Kill = 5*time.Second, 10*time.Millisecond, 10*time.Millisecond
 	s := spec()
 	s.Env = append(s.Env, "TESTWORKER_SAYS=panic: it takes a while to read this")
 	w := r.live(s)
@@ -50,5 +51,9 @@ func TestAProcessThatHasEndedIsNotSaidToLiveOn(t *testing.T) {
 	}
 	release()
 	w.end()
+	until(t, "its folder is gone", func() bool {
+		left, err := os.ReadDir(r.runDir)
+		return err == nil && len(left) == 0
+	})
 	r.env.Log.Close()
 }
