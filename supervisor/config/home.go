@@ -282,7 +282,7 @@ func FindSocket(base, home string) (string, error) {
 	there := append(clientSockets(home), ownersSockets(home)...)
 	if len(there) == 0 {
 		first := usualBases(home)[0]
-		return SocketPath(filepath.Join(first, RunName(home))), foreign(first)
+		return SocketPath(filepath.Join(first, RunName(home))), foreign(first, home)
 	}
 	// One that a killed supervisor left is told from another's by asking, which is needless where there is no other.
 	if len(there) > 1 {
@@ -295,16 +295,16 @@ func FindSocket(base, home string) (string, error) {
 func clientSockets(home string) (paths []string) {
 	for _, b := range clientBases(home) {
 		path := SocketPath(filepath.Join(b, RunName(home)))
-		if _, err := os.Stat(path); err == nil && foreign(b) == nil {
+		if _, err := os.Stat(path); err == nil && foreign(b, home) == nil {
 			paths = append(paths, path)
 		}
 	}
 	return paths
 }
 
-// foreign returns an error if base is where anybody may make it, as /tmp is, and it is not this user's: what answers there could be
-// anybody's.
-func foreign(base string) error {
+// foreign returns an error if base is where anybody may make it, as /tmp is, and it is neither this user's nor that of the home's
+// owner, as whom a service runs: what answers there could be anybody's.
+func foreign(base, home string) error {
 	place, err := os.Stat(filepath.Dir(base))
 	if err != nil || place.Mode().Perm()&0o002 == 0 {
 		return nil
@@ -315,6 +315,9 @@ func foreign(base string) error {
 		return nil
 	case err != nil:
 		return invalid("run directory %s: %v", base, reason(err))
+	}
+	if owner, err := os.Stat(home); err == nil && info.IsDir() && ownerOf(info) == ownerOf(owner) {
+		return nil
 	}
 	return ours(base, info)
 }

@@ -301,6 +301,9 @@ func TestAClientAsksNobodyElsesSupervisor(t *testing.T) {
 	}{
 		{"a folder of one's own", public, func(string) error { return nil }, true},
 		{"a folder of another user", public, func(base string) error { return os.Chown(base, 12345, 12345) }, false},
+		{"a folder of the home's owner", public, func(base string) error {
+			return errors.Join(os.Chown(home, 12345, 12345), os.Chown(base, 12345, 12345))
+		}, true},
 		{"a link", public, func(base string) error {
 			real := filepath.Join(private, "real")
 			return errors.Join(os.Rename(base, real), os.Symlink(real, base))
@@ -309,6 +312,7 @@ func TestAClientAsksNobodyElsesSupervisor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("XDG_RUNTIME_DIR", c.in)
+			t.Cleanup(func() { _ = os.Chown(home, os.Getuid(), os.Getgid()) })
 			base := filepath.Join(c.in, runName)
 			socket := SocketPath(filepath.Join(base, RunName(home)))
 			answering(t, socket)
