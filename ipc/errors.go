@@ -141,3 +141,13 @@ func FromStatus(method string, err error) error {
 	}
 	return &RemoteError{Method: method, Message: message}
 }
+
+// WithKind gives err a kind, by which callers and exit codes decide, without changing its text.
+func WithKind(err, kind error) error { return &kindError{err, kind} }
+
+type kindError struct {
+	error
+	kind error
+}
+
+func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }

@@ -173,7 +173,7 @@ func startFailure(err error) error {
 	if kind == nil {
 		return err
 	}
-	return &kindError{error: err, kind: kind}
+	return ipc.WithKind(err, kind)
 }
 
 // progress tells a person who looks what takes time.

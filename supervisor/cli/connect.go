@@ -60,7 +60,7 @@ func explain(err error, home string) error {
 	case errors.Is(err, ipc.ErrTimeout):
 		return fmt.Errorf("%w\nthe supervisor of home %s is there but did not answer in time: it may be frozen, or this machine too busy; try again, then look into its log", err, home)
 	case errors.Is(err, ipc.ErrGone):
-		return &kindError{fmt.Errorf("the supervisor of home %s ended during the call; try again", home), ipc.ErrGone}
+		return ipc.WithKind(fmt.Errorf("the supervisor of home %s ended during the call; try again", home), ipc.ErrGone)
 	}
 	return err
 }
@@ -86,14 +86,14 @@ func answers(ctx context.Context, path string) error {
 // noSupervisor says in words for a person why the socket does not answer.
 func (p *program) noSupervisor(home, path string, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		return &kindError{fmt.Errorf("no supervisor runs for home %s\nstart it with: %s", home, p.startLine()), ipc.ErrGone}
+		return ipc.WithKind(fmt.Errorf("no supervisor runs for home %s\nstart it with: %s", home, p.startLine()), ipc.ErrGone)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		owner, _ := ownerAbove(path)
-		return &kindError{fmt.Errorf("the supervisor of home %s belongs to %s, and its control socket %s is closed to %s\nask as its owner: %s",
-			home, called(owner), path, called(os.Geteuid()), p.asOwner(owner, home)), ipc.ErrDenied}
+		return ipc.WithKind(fmt.Errorf("the supervisor of home %s belongs to %s, and its control socket %s is closed to %s\nask as its owner: %s",
+			home, called(owner), path, called(os.Geteuid()), p.asOwner(owner, home)), ipc.ErrDenied)
 	}
-	return &kindError{fmt.Errorf("control socket %s: %w", path, err), ipc.ErrGone}
+	return ipc.WithKind(fmt.Errorf("control socket %s: %w", path, err), ipc.ErrGone)
 }
 
 // startLine is the command that starts the supervisor that this call looked for.
@@ -107,11 +107,3 @@ func (p *program) startLine() string {
 	}
 	return line
 }
-
-// kindError gives an error a kind, which decides the exit code, without changing its text.
-type kindError struct {
-	error
-	kind error
-}
-
-func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }

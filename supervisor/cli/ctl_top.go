@@ -17,10 +17,10 @@ const insteadOfTop = "for one look use hermes-supervisor ctl status, for a strea
 // also where no supervisor runs.
 func (p *program) drawable() error {
 	if !isTerminal(p.in) || !isTerminal(p.out) {
-		return &kindError{errors.New("top needs a terminal: " + insteadOfTop), ipc.ErrInvalid}
+		return ipc.WithKind(errors.New("top needs a terminal: "+insteadOfTop), ipc.ErrInvalid)
 	}
 	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
-		return &kindError{fmt.Errorf("top draws a whole screen, which a terminal of TERM=%q cannot: %s", name, insteadOfTop), ipc.ErrInvalid}
+		return ipc.WithKind(fmt.Errorf("top draws a whole screen, which a terminal of TERM=%q cannot: %s", name, insteadOfTop), ipc.ErrInvalid)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func foreignHome(home string, uid int) error {
 	if !errors.Is(err, os.ErrPermission) && (owner == uid || uid == 0) {
 		return nil
 	}
-	return &kindError{fmt.Errorf("home %s is not yours: doctor would see only a part of it\nrun it as the user it belongs to, or as root", home), ipc.ErrDenied}
+	return ipc.WithKind(fmt.Errorf("home %s is not yours: doctor would see only a part of it\nrun it as the user it belongs to, or as root", home), ipc.ErrDenied)
 }
 
 // looked lets the subject read and mend stores through a service.

@@ -31,8 +31,8 @@ func (p *program) foreignTo(home string, uid int, use func(string) error) error 
 	if !ok || owner == uid {
 		return nil // what is wrong with an own folder is told by the one who meets it
 	}
-	return &kindError{fmt.Errorf("home %s belongs to %s: %s may not read it, nor see whether a supervisor runs for it\nask as its owner: %s",
-		home, called(owner), called(uid), p.asOwner(owner, home)), ipc.ErrDenied}
+	return ipc.WithKind(fmt.Errorf("home %s belongs to %s: %s may not read it, nor see whether a supervisor runs for it\nask as its owner: %s",
+		home, called(owner), called(uid), p.asOwner(owner, home)), ipc.ErrDenied)
 }
 
 // asOwner is this call as the owner of its home makes it.

@@ -57,7 +57,7 @@ func alone(home string) backup.Copier {
 func (p *program) owning(home string, f func() error) error {
 	lock, err := store.LockHome(home)
 	if errors.Is(err, store.ErrLocked) {
-		return &kindError{fmt.Errorf("%w, which does not answer on its control socket\nif it is starting or stopping, try again", err), ipc.ErrBusy}
+		return ipc.WithKind(fmt.Errorf("%w, which does not answer on its control socket\nif it is starting or stopping, try again", err), ipc.ErrBusy)
 	}
 	if err != nil {
 		return err
@@ -76,13 +76,13 @@ func (p *program) atRest(ctx context.Context, what string, force bool, f func(ho
 		return err
 	}
 	if err := answers(ctx, path); !homeInRest(err) {
-		return &kindError{fmt.Errorf("refusing to %s: the supervisor of home %s is running\nstop it first: hermes-supervisor ctl stop", what, home), ipc.ErrRefused}
+		return ipc.WithKind(fmt.Errorf("refusing to %s: the supervisor of home %s is running\nstop it first: hermes-supervisor ctl stop", what, home), ipc.ErrRefused)
 	}
 	return p.owning(home, func() error {
 		if err := notHeld(home); err != nil {
 			if !force {
-				return &kindError{fmt.Errorf("refusing to %s: %w\nRewriting a database under a program that has it open damages it. Nothing is lost.\n"+
-					"Stop the programs first, then try again; --force goes ahead", what, err), ipc.ErrRefused}
+				return ipc.WithKind(fmt.Errorf("refusing to %s: %w\nRewriting a database under a program that has it open damages it. Nothing is lost.\n"+
+					"Stop the programs first, then try again; --force goes ahead", what, err), ipc.ErrRefused)
 			}
 			fmt.Fprintln(p.err, printable("going ahead, as told, although "+err.Error()))
 		}

@@ -51,7 +51,7 @@ func (p *program) withPairing(ctx context.Context, f func(operatorPairing) error
 	if err := answers(ctx, path); errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		lock, err := store.LockHome(home)
 		if err != nil {
-			return &kindError{fmt.Errorf("pairing files of %s: %w", home, err), ipc.ErrBusy}
+			return ipc.WithKind(fmt.Errorf("pairing files of %s: %w", home, err), ipc.ErrBusy)
 		}
 		defer func() { _ = lock.Unlock() }()
 		s := supervisor.NewPairing(pairing.New(home, time.Now))

@@ -57,7 +57,7 @@ func (p *program) withPlugins(ctx context.Context, f func(keeperOfPlugins) error
 	}
 	lock, err := store.LockHome(home)
 	if errors.Is(err, store.ErrLocked) {
-		return &kindError{fmt.Errorf("%w, which does not answer at its control socket: wait until it has started, or stop it", err), ipc.ErrBusy}
+		return ipc.WithKind(fmt.Errorf("%w, which does not answer at its control socket: wait until it has started, or stop it", err), ipc.ErrBusy)
 	}
 	if err != nil {
 		return err

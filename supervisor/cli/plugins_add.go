@@ -149,7 +149,7 @@ func (a *adding) describe(c *cobra.Command, path string, s catalogue.Staged) (ca
 		return e, err
 	}
 	if err := a.cat.Clash(e); err != nil { // before anybody is asked; Put looks again
-		return e, &kindError{err, ipc.ErrExists}
+		return e, ipc.WithKind(err, ipc.ErrExists)
 	}
 	return e, nil
 }

@@ -39,7 +39,7 @@ finished by the next start.`,
 			}
 			source, err := backup.Find(home, args[0])
 			if err != nil {
-				return &kindError{fmt.Errorf("%w\nsee: hermes-supervisor snapshots list", err), ipc.ErrNotFound}
+				return ipc.WithKind(fmt.Errorf("%w\nsee: hermes-supervisor snapshots list", err), ipc.ErrNotFound)
 			}
 			if dryRun {
 				return p.restorable(c.Context(), home, source)

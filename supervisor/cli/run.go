@@ -122,9 +122,9 @@ func ofRun(err error) error {
 	switch {
 	case errors.Is(err, supervisor.ErrHomeInUse) && systemd.Manages():
 		// Its unit is told not to try again: two supervisors of one home are a matter of how they were set up.
-		return &kindError{err, config.ErrInvalid}
+		return ipc.WithKind(err, config.ErrInvalid)
 	case errors.Is(err, supervisor.ErrHomeInUse):
-		return &kindError{err, ipc.ErrBusy}
+		return ipc.WithKind(err, ipc.ErrBusy)
 	case errors.Is(err, supervisor.ErrRestart):
 		return silentError{ipc.ExitTryAgain} // a failure to the service manager, which starts it again
 	}

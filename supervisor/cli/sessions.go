@@ -184,7 +184,7 @@ func (p *program) confirm(question string) bool {
 // declined is the error of a command that did nothing because a person, or nobody, did not say yes: a script must not take it for
 // done. not says what was not done, yes what the flag does.
 func declined(not, yes string) error {
-	return &kindError{fmt.Errorf("%s: the answer was not yes (--yes %s without a question)", not, yes), ipc.ErrDenied}
+	return ipc.WithKind(fmt.Errorf("%s: the answer was not yes (--yes %s without a question)", not, yes), ipc.ErrDenied)
 }
 
 // readLine reads one line of input.

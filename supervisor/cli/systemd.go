@@ -338,10 +338,10 @@ func installError(err error) error {
 		return fmt.Errorf("%w\nthe system's units need root: use sudo, or --user for your own service manager", err)
 	}
 	if errors.Is(err, systemd.ErrEdited) || errors.Is(err, systemd.ErrForeign) || errors.Is(err, systemd.ErrStranger) {
-		return &kindError{err, ipc.ErrRefused}
+		return ipc.WithKind(err, ipc.ErrRefused)
 	}
 	if errors.Is(err, systemd.ErrSlow) {
-		return &kindError{fmt.Errorf("%w\nlook with: systemctl list-jobs; then try again", err), ipc.ErrTimeout}
+		return ipc.WithKind(fmt.Errorf("%w\nlook with: systemctl list-jobs; then try again", err), ipc.ErrTimeout)
 	}
 	return err
 }

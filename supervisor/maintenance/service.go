@@ -139,18 +139,10 @@ func (s *Service) Optimize(ctx context.Context, _ *controlv1.OptimizeStoreReques
 	return &controlv1.OptimizeStoreResponse{Steps: steps}, nil
 }
 
-// kindError gives an error of the store its kind without changing its text.
-type kindError struct {
-	error
-	kind error
-}
-
-func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }
-
 func kind(err error) error {
 	for from, to := range map[error]error{store.ErrDiskFull: ipc.ErrFull, store.ErrBusy: ipc.ErrBusy, store.ErrSuspended: ipc.ErrBusy, store.ErrClosed: ipc.ErrGone} {
 		if errors.Is(err, from) {
-			return &kindError{err, to}
+			return ipc.WithKind(err, to)
 		}
 	}
 	return err

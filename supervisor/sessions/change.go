@@ -151,7 +151,7 @@ func (s *Service) quiet(command string) error {
 	if err == nil {
 		return nil
 	}
-	return &kindError{fmt.Errorf("refusing `sessions %s`: %w\nnothing is lost; stop them first and run it again, or accept the risk with --force", command, err), ipc.ErrRefused}
+	return ipc.WithKind(fmt.Errorf("refusing `sessions %s`: %w\nnothing is lost; stop them first and run it again, or accept the risk with --force", command, err), ipc.ErrRefused)
 }
 
 // selected is what Export writes, conversations together if lineage is wanted.

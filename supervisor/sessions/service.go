@@ -48,18 +48,10 @@ var kinds = []struct{ from, to error }{
 	{store.ErrReadOnly, ipc.ErrRefused}, {store.ErrFailed, ipc.ErrRefused}, {store.ErrClosed, ipc.ErrGone},
 }
 
-// kindError gives an error of the store its kind without changing its text.
-type kindError struct {
-	error
-	kind error
-}
-
-func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }
-
 func kind(err error) error {
 	for _, k := range kinds {
 		if errors.Is(err, k.from) {
-			return &kindError{err, k.to}
+			return ipc.WithKind(err, k.to)
 		}
 	}
 	return err

@@ -29,14 +29,6 @@ var storeKinds = []struct{ from, to error }{
 	{store.ErrClosed, ipc.ErrGone},
 }
 
-// kindError gives an error of the store its kind without changing its text.
-type kindError struct {
-	error
-	kind error
-}
-
-func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }
-
 // wrap says what was being done and gives err its ipc kind.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
@@ -49,7 +41,7 @@ func wrap(err error, format string, args ...any) error {
 func kinded(err error) error {
 	for _, k := range storeKinds {
 		if errors.Is(err, k.from) {
-			return &kindError{err, k.to}
+			return ipc.WithKind(err, k.to)
 		}
 	}
 	return err
